@@ -1,0 +1,32 @@
+"""Quaver: quantization-aware training for PyTorch vision models, from float to an int8 model that runs."""
+
+from quaver import errors, passes, quantizers
+from quaver.capture import capture, name_scope
+from quaver.config import QuantConfig
+from quaver.errors import QuaverError
+from quaver.pipeline import convert, quant_aware
+from quaver.program import Program, Stage
+from quaver.program.storage import load, save
+from quaver.quantizers.switches import disable_fake_quant, disable_observer, enable_fake_quant, enable_observer
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Program",
+    "QuantConfig",
+    "QuaverError",
+    "Stage",
+    "capture",
+    "convert",
+    "disable_fake_quant",
+    "disable_observer",
+    "enable_fake_quant",
+    "enable_observer",
+    "errors",
+    "load",
+    "name_scope",
+    "passes",
+    "quant_aware",
+    "quantizers",
+    "save",
+]

@@ -1,0 +1,159 @@
+"""``quaver.capture``: a model and an example of its inputs become a Program."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from quaver.capture.explain import explain
+from quaver.capture.export import Exported, export
+from quaver.capture.functionalize import functionalize
+from quaver.capture.naming import Naming
+from quaver.errors import CaptureError, InputError
+from quaver.operators import packet
+from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
+
+_DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
+
+
+def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None = None) -> Program:
+    """Turn a model into a `Program`: a training and an evaluation graph over the model's own parameters and buffers.
+
+    ``example_inputs`` is a tuple of what the model is called with; tensors may be nested in lists, tuples and dicts. The
+    batch size of the example does not matter. The model is left as it was.
+
+    >>> program = capture(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (torch.zeros(1, 3, 8, 8),))
+    >>> program.eval()(torch.zeros(5, 3, 8, 8)).shape
+    torch.Size([5, 8, 6, 6])
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"quaver.capture takes an nn.Module, not {type(model).__name__}.")
+    if isinstance(model, Program):
+        raise InputError("quaver.capture was given a Program: it is captured already.")
+    args = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
+    leaves, spec = pytree.tree_flatten((args, example_kwargs or {}))
+    if not any(isinstance(leaf, Tensor) for leaf in leaves):
+        raise InputError("example_inputs holds no tensor: give a tuple of what the model is called with, such as (x,).")
+    free = _batched([leaf for leaf in leaves if isinstance(leaf, Tensor)])
+
+    exported: dict[str, Exported] = {}
+    with _modes_restored(model):
+        for mode in (EVAL, TRAIN):
+            model.train(mode == TRAIN)
+            try:
+                exported[mode] = export(model, leaves, spec, free)
+            except CaptureError:
+                raise
+            except Exception as error:  # a tracer can fail in any way; `explain` puts it in the user's terms
+                # torch's own frames say nothing to the model's author; the place is in the message
+                raise explain(model, error) from error.with_traceback(None)
+
+    if len({str(one.out_spec) for one in exported.values()}) > 1:
+        raise CaptureError(
+            f"{type(model).__name__}: it gives back {exported[TRAIN].out_spec} in training and "
+            f"{exported[EVAL].out_spec} in evaluation. Let it give back one structure in both."
+        )
+    shapes = {name: tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    naming = Naming(lambda name: shapes.get(name, ()))
+    for mode, one in exported.items():
+        _clean(one.graph, evaluation=mode == EVAL)
+        functionalize(one.graph)
+        naming.tag(one.graph)
+
+    free_batch = all(one.free_batch for one in exported.values())
+    inputs = _inputs(model, leaves, spec, free if free_batch else [False] * len(free))
+    program = Program(
+        model, {mode: one.graph for mode, one in exported.items()}, Signature(inputs, spec, exported[EVAL].out_spec)
+    )
+    _add_constants(program, exported)
+    program.training = model.training
+    return program
+
+
+def _batched(tensors: list[Tensor]) -> list[bool]:
+    """Which inputs have the batch in front: those as long as the first."""
+    batch = next((tensor.shape[0] for tensor in tensors if tensor.dim()), None)
+    return [tensor.dim() > 0 and tensor.shape[0] == batch for tensor in tensors]
+
+
+@contextmanager
+def _modes_restored(model: nn.Module) -> Iterator[None]:
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _clean(graph: fx.Graph, *, evaluation: bool) -> None:
+    """Drop the tracer's own checks, which would refuse another dtype or device, and dropout where it does nothing."""
+    for node in list(graph.nodes):
+        if node.op != "call_function":
+            continue
+        name = packet(node)
+        if evaluation and name.rstrip("_") in _DROPOUTS:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+        elif name.startswith("_assert") and not node.users:
+            graph.erase_node(node)
+    for node in reversed(list(graph.nodes)):
+        if node.op == "get_attr" and not node.users:
+            graph.erase_node(node)
+
+
+def _inputs(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: list[bool]) -> tuple[Any, ...]:
+    names, marks, found = _input_names(model, spec), iter(free), []
+    for leaf, name in zip(leaves, names, strict=True):
+        if isinstance(leaf, Tensor):
+            shape: tuple[int | None, ...] = tuple(leaf.shape)
+            found.append(InputTensor(name, (None, *shape[1:]) if next(marks) else shape, leaf.dtype))
+        else:
+            found.append(leaf)
+    return tuple(found)
+
+
+def _input_names(model: nn.Module, spec: pytree.TreeSpec) -> list[str]:
+    """A name for every leaf: the argument's, with the path inside it."""
+    positional = [
+        parameter.name
+        for parameter in inspect.signature(model.forward).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    call = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    names = []
+    for path, _ in pytree.tree_leaves_with_path(call):
+        outer, inner, *rest = (_step(key) for key in path)
+        first = inner
+        if outer == "0":
+            first = positional[int(inner)] if int(inner) < len(positional) else f"input{inner}"
+        names.append(".".join([first, *rest]))
+    return names
+
+
+def _step(key: Any) -> str:
+    return str(next(iter(vars(key).values()))) if not hasattr(key, "__slots__") else str(getattr(key, key.__slots__[0]))
+
+
+def _add_constants(program: Program, exported: dict[str, Exported]) -> None:
+    """Keep tensors that the model's code holds, not its modules; they move with the program but are no state of it."""
+    home = nn.Module()
+    name = program.free_name("constants")
+    for mode, one in exported.items():
+        renamed: dict[str, str] = {}
+        for target, value in one.constants.items():
+            leaf = f"{mode}_{target.split('.', 1)[1]}"
+            renamed[target] = f"{name}.{leaf}"
+            if isinstance(value, Tensor):
+                home.register_buffer(leaf, value.detach(), persistent=False)
+            else:
+                home.add_module(leaf, value)
+        for node in one.graph.nodes:
+            if node.op == "get_attr" and node.target in renamed:
+                node.target = renamed[node.target]
+    if home._buffers or home._modules:
+        program._modules[name] = home

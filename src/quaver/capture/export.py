@@ -1,0 +1,127 @@
+"""One export of a model, in training or in evaluation mode, as a plain graph over the model's own tensors."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import traceback
+from torch.utils import _pytree as pytree
+
+from quaver.errors import CaptureError
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A graph that reads parameters by name, the constants it needs, and the structure of what it gives back."""
+
+    graph: fx.Graph
+    constants: dict[str, Any]
+    free_batch: bool
+    out_spec: pytree.TreeSpec
+
+
+class _Structure:
+    """Where a traced forward leaves the structure of its outputs; the tracer would take back an attribute of the module."""
+
+    spec: pytree.TreeSpec
+
+
+class _Flat(nn.Module):
+    """The model as a function of nothing but its tensor inputs, in order."""
+
+    def __init__(self, model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec) -> None:
+        super().__init__()
+        self.model = model
+        self.leaves = leaves
+        self.spec = spec
+        self.structure = _Structure()
+
+    def forward(self, *tensors: Tensor) -> list[Any]:
+        given = iter(tensors)
+        leaves = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        outputs, self.structure.spec = pytree.tree_flatten(self.model(*args, **kwargs))
+        return outputs
+
+
+def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: list[bool]) -> Exported:
+    """Trace the model with a free batch size in the inputs marked ``free``; where it insists on one, with the one given."""
+    flat = _Flat(model, leaves, spec)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    if any(free):
+        # A batch of one would be taken for a constant: trace with two of it.
+        several = [torch.cat([t, t]) if one and t.shape[0] == 1 else t for t, one in zip(tensors, free, strict=True)]
+        try:
+            traced = _trace(flat, several, free)
+        except Exception:  # whatever it is, tracing with the batch as given decides whether it matters
+            traced = None
+        if traced is not None and _free_batches(traced) == free:
+            return _unlift(flat, traced, free_batch=True)
+    return _unlift(flat, _trace(flat, tensors, [False] * len(free)), free_batch=False)
+
+
+def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProgram:
+    shapes = (tuple({0: Dim.AUTO} if one else None for one in free),)
+    with traceback.preserve_node_meta(), _silenced():
+        return torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
+
+
+def _free_batches(traced: ExportedProgram) -> list[bool]:
+    kinds = [spec.kind for spec in traced.graph_signature.input_specs]
+    inputs = [node for node, kind in zip(traced.graph.nodes, kinds, strict=False) if kind is InputKind.USER_INPUT]
+    values = [node.meta["val"] for node in inputs]
+    return [value.dim() > 0 and isinstance(value.shape[0], torch.SymInt) for value in values]
+
+
+def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Exported:
+    """Let the graph read parameters and buffers by their names in the model instead of taking them as inputs."""
+    graph, constants = traced.graph, dict[str, Any]()
+    tensors = [*flat.model.named_parameters(), *flat.model.named_buffers()]
+    first_name = {id(tensor): name for name, tensor in reversed(tensors)}  # tied weights go by their first name
+    known = dict(flat.named_parameters(remove_duplicate=False)) | dict(flat.named_buffers(remove_duplicate=False))
+    readers: dict[str, fx.Node] = {}
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node, spec in zip(placeholders, traced.graph_signature.input_specs, strict=True):
+        if spec.kind is InputKind.USER_INPUT:
+            continue
+        assert spec.target is not None
+        if spec.target in known:
+            name = first_name[id(known[spec.target])]
+        else:
+            name = f"constants.{spec.target.replace('.', '_')}"
+            constants[name] = traced.constants[spec.target]
+        if node.users:
+            if name not in readers:
+                with graph.inserting_before(node):
+                    readers[name] = graph.create_node("get_attr", name)
+                readers[name].meta = dict(node.meta)
+            node.replace_all_uses_with(readers[name])
+        graph.erase_node(node)
+    for node in list(graph.nodes):
+        if node.op == "get_attr" and node not in readers.values():  # the body of a torch.no_grad() block or the like
+            constants[f"constants.{node.target}"] = traced.graph_module.get_submodule(node.target)
+            node.target = f"constants.{node.target}"
+    if any(spec.kind is not OutputKind.USER_OUTPUT for spec in traced.graph_signature.output_specs):
+        raise CaptureError(
+            f"{type(flat.model).__name__}: its forward writes into one of its inputs. Let it write into a copy."
+        )
+    return Exported(graph, constants, free_batch, flat.structure.spec)
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep torch's own account of a failed trace off the screen: what matters of it goes into the CaptureError."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,52 @@
+"""Rewrite ``relu_(x)`` as ``relu(x)``, so that a quantizer can stand between two ops without changing either."""
+
+import torch
+from torch import fx
+
+from quaver.operators import packet
+
+_ELEMENTWISE = frozenset(
+    "relu_ relu6_ hardtanh_ hardswish_ hardsigmoid_ silu_ sigmoid_ leaky_relu_ elu_ mish_ tanh_ clamp_ clamp_min_ "
+    "dropout_ add_ sub_ mul_ div_".split()
+)
+
+
+def functionalize(graph: fx.Graph) -> None:
+    """Make elementwise in-place ops return a new tensor; their later readers read that one.
+
+    Left alone: writes to the model's own buffers (counters, statistics), and writes through a view whose base is read
+    again, where the write itself is the point.
+    """
+    order = {node: position for position, node in enumerate(graph.nodes)}
+    for node in list(graph.nodes):
+        if node.op != "call_function" or packet(node) not in _ELEMENTWISE:
+            continue
+        target = node.args[0]
+        assert isinstance(target, fx.Node)
+        if target.op == "get_attr" or _is_seen_elsewhere(target, node, order):
+            continue
+        pure = getattr(torch.ops.aten, packet(node)[:-1])
+        node.target = getattr(pure, node.target._overloadname)
+        for reader in [reader for reader in target.users if order[reader] > order[node]]:
+            reader.replace_input_with(target, node)
+
+
+def _is_seen_elsewhere(target: fx.Node, write: fx.Node, order: dict[fx.Node, int]) -> bool:
+    """Whether a write to ``target`` is read later through another name of the same memory."""
+    aliases, stack = {target}, [target]
+    while stack:
+        current = stack.pop()
+        related = [*(current.all_input_nodes if _is_view(current) else ()), *filter(_is_view, current.users)]
+        fresh = [node for node in related if node not in aliases and order[node] < order[write]]
+        aliases.update(fresh)
+        stack.extend(fresh)
+    others = aliases - {target}
+    return any(order[reader] > order[write] for alias in others for reader in alias.users)
+
+
+def _is_view(node: fx.Node) -> bool:
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return node.op == "call_function"  # getitem of a list of views
+    returns = node.target._schema.returns
+    may_alias = packet(node) in ("reshape", "flatten", "contiguous", "to", "chunk")
+    return may_alias or any(value.alias_info is not None and not value.alias_info.is_write for value in returns)

@@ -1,0 +1,90 @@
+"""Give the ops of the two graphs their names, so that each op of the model has one name in both."""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from quaver.capture.scope import KEY
+from quaver.operators import type_of, weight_of
+from quaver.program import Op
+
+_TORCH = str(Path(torch.__file__).parent)
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+
+
+class Naming:
+    """Names for ops; the graph that is named first decides, and an op of a later graph gets the name of its twin.
+
+    Twins are ops of one type that stem from the same call of the same module at the same source line.
+    """
+
+    def __init__(self, shape_of: Callable[[str], tuple[int, ...]]) -> None:
+        self._shape_of = shape_of
+        self._named: dict[Any, list[str]] = defaultdict(list)
+        self._taken: set[str] = set()
+
+    def tag(self, graph: fx.Graph) -> None:
+        """Put an `Op` on every node that is an op to a user, and drop what the tracer noted beside it."""
+        met: dict[Any, int] = defaultdict(int)
+        for node in graph.nodes:
+            value = node.meta.get("val")
+            facts: dict[str, Any] = {}
+            if isinstance(value, torch.Tensor):
+                facts = {"dtype": value.dtype, "rank": value.dim()}
+            op = self._op(node, met)
+            node.meta = facts if op is None else facts | {"op": op}
+
+    def _op(self, node: fx.Node, met: dict[Any, int]) -> Op | None:
+        weight = node.args[1] if len(node.args) > 1 else None
+        shape = self._shape_of(weight.target) if isinstance(weight, fx.Node) and weight.op == "get_attr" else None
+        op_type = type_of(node, shape)
+        if op_type is None or _is_counter(node):
+            return None
+        path, module_type = _module(node)
+        added = node.meta.get("custom", {}).get(KEY, "")
+        key = (path, added, op_type, node.meta.get("stack_trace"))
+        twins, position = self._named[key], met[key]
+        met[key] += 1
+        if position == len(twins):
+            twins.append(self._unique(path if module_type.startswith("torch.nn.") and path else f"{path}.{op_type}".lstrip(".")))
+        scope = ".".join(part for part in (path, added) if part)
+        return Op(twins[position], op_type, scope, _source(node.meta.get("stack_trace") or ""))
+
+    def _unique(self, name: str) -> str:
+        candidate, count = name, 0
+        while candidate in self._taken:
+            count += 1
+            candidate = f"{name}_{count}"
+        self._taken.add(candidate)
+        return candidate
+
+
+def _is_counter(node: fx.Node) -> bool:
+    """Whether the op only updates a buffer of the model (``num_batches_tracked += 1``)."""
+    written = node.args[0] if node.args else None
+    name = str(node.target)
+    return isinstance(written, fx.Node) and written.op == "get_attr" and "_." in name and weight_of(node, "") is None
+
+
+def _module(node: fx.Node) -> tuple[str, str]:
+    """Path and class of the innermost module the op was called in."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if not stack:
+        return "", ""
+    path, module_type = stack[-1]
+    # the model stands under "model" in the wrapper that was traced; "@1" marks the second call of a module
+    inner = path.split("@")[0].removeprefix("model").lstrip(".")
+    return inner, module_type if isinstance(module_type, str) else f"{module_type.__module__}.{module_type.__qualname__}"
+
+
+def _source(stack_trace: str) -> str:
+    """``file.py:12`` of the innermost line that is not torch's own."""
+    frames = [match for match in _FRAME.finditer(stack_trace) if not match["file"].startswith(_TORCH)]
+    if not frames:
+        return ""
+    return f"{Path(frames[-1]['file']).name}:{frames[-1]['line']}"

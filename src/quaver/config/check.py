@@ -1,0 +1,91 @@
+"""Check options against rules and report every problem at once, each with the way out."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from quaver.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an option may be: in words, and as a test."""
+
+    words: str
+    allows: Callable[[Any], bool]
+
+
+def one_of(*choices: Any) -> Rule:
+    """Exactly one of these."""
+    return Rule(f"one of {', '.join(map(str, choices))}", lambda value: type(value) is not bool and value in choices)
+
+
+def boolean() -> Rule:
+    """True or False, nothing that merely behaves like it."""
+    return Rule("True or False", lambda value: isinstance(value, bool))
+
+
+def whole(low: int, high: int | None = None) -> Rule:
+    """A whole number within bounds."""
+    words = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to {high}"
+
+    def allows(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high)
+
+    return Rule(words, allows)
+
+
+def rate() -> Rule:
+    """A number in [0, 1)."""
+
+    def allows(value: Any) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1
+
+    return Rule("a number from 0 up to, but not including, 1", allows)
+
+
+def texts() -> Rule:
+    """A string or several."""
+
+    def allows(value: Any) -> bool:
+        several = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+        return isinstance(value, str) or several
+
+    return Rule("a string or a list of strings", allows)
+
+
+def names(known: Iterable[str]) -> Rule:
+    """A list of known names."""
+    choices = sorted(known)
+
+    def allows(value: Any) -> bool:
+        return isinstance(value, list | tuple) and all(item in choices for item in value)
+
+    return Rule(f"a list of names from {', '.join(choices)}", allows)
+
+
+def check(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
+    """Raise one `ConfigError` that lists every option that is unknown or has a value it cannot have."""
+    problems = []
+    for key, value in options.items():
+        if key not in rules:
+            problems.append(f"has no key {key!r}.{nearest(key, rules)} Known keys: {', '.join(sorted(rules))}.")
+        elif not rules[key].allows(value):
+            problems.append(f"{key}={value!r}: takes {rules[key].words}.{_nearest_value(value, rules[key])}")
+    if problems:
+        raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`` Did you mean 'x'?`` or nothing."""
+    close = get_close_matches(str(word), list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _nearest_value(value: Any, rule: Rule) -> str:
+    choices = rule.words.removeprefix("one of ").removeprefix("a list of names from ").split(", ")
+    if len(choices) < 2:
+        return ""
+    wrong = [item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, str)]
+    return "".join(nearest(item, choices) for item in wrong if item not in choices)

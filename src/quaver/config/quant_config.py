@@ -1,0 +1,92 @@
+"""`QuantConfig`: how a model is to be quantized."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from quaver.config.check import Rule, boolean, check, names, one_of, rate, texts, whole
+from quaver.errors import ConfigError
+from quaver.grid import BITS
+from quaver.operators import OP_TYPES
+from quaver.targets import OPENVINO, TARGETS
+
+WEIGHT_TYPES = ("abs_max", "channel_wise_abs_max", "range_abs_max", "moving_average_abs_max")
+ACTIVATION_TYPES = ("abs_max", "range_abs_max", "moving_average_abs_max")
+
+BITS_RULE = whole(BITS[0], BITS[-1])
+RULES: dict[str, Rule] = {
+    "weight_quantize_type": one_of(*WEIGHT_TYPES),
+    "activation_quantize_type": one_of(*ACTIVATION_TYPES),
+    "weight_bits": BITS_RULE,
+    "activation_bits": BITS_RULE,
+    "not_quant_pattern": texts(),
+    "quantize_op_types": names(OP_TYPES),
+    "dtype": one_of("int8"),
+    "window_size": whole(1),
+    "moving_rate": rate(),
+    "quant_weight_only": boolean(),
+    "pass_through": boolean(),
+    "target": one_of(*TARGETS),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantConfig:
+    """How a model is to be quantized; every key has a default.
+
+    ``not_quant_pattern``: ops whose scope contains one of these stay float. ``quantize_op_types``: what is quantized; by
+    default all that ``target`` runs in int8. ``quant_weight_only``: weights become integers, activations stay float.
+    ``pass_through``: gradients pass a quantizer even where it saturates.
+
+    >>> QuantConfig(weight_bits=4).weight_quantize_type
+    'channel_wise_abs_max'
+    """
+
+    weight_quantize_type: str = "channel_wise_abs_max"
+    activation_quantize_type: str = "moving_average_abs_max"
+    weight_bits: int = 8
+    activation_bits: int = 8
+    not_quant_pattern: str | list[str] | tuple[str, ...] = ("skip_quant",)
+    quantize_op_types: list[str] | tuple[str, ...] = OPENVINO.op_types
+    dtype: str = "int8"
+    window_size: int = 10000
+    moving_rate: float = 0.9
+    quant_weight_only: bool = False
+    pass_through: bool = False
+    target: str = OPENVINO.name
+
+    def __post_init__(self) -> None:
+        check("QuantConfig", asdict(self), RULES)
+
+    @classmethod
+    def of(cls, config: "QuantConfig | Mapping[str, Any] | None") -> "QuantConfig":
+        """A config from a dict, from a config, or from nothing."""
+        if config is None:
+            return cls()
+        if isinstance(config, cls):
+            return config
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"config: takes a dict or a QuantConfig, not {type(config).__name__}.")
+        check("config", config, RULES)
+        return cls(**config)
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """``not_quant_pattern`` as a tuple."""
+        return (self.not_quant_pattern,) if isinstance(self.not_quant_pattern, str) else tuple(self.not_quant_pattern)
+
+
+def _refuse_unknown_keys(cls: type[QuantConfig]) -> None:
+    """Let ``QuantConfig(weigth_bits=8)`` answer like a dict does: all problems, and the nearest key."""
+    plain = cls.__init__
+
+    def __init__(self: QuantConfig, **options: Any) -> None:  # noqa: N807
+        check("QuantConfig", options, RULES)
+        plain(self, **options)
+
+    __init__.__wrapped__ = plain  # type: ignore[attr-defined]  # keeps the signature that help() and editors show
+    cls.__init__ = __init__  # type: ignore[method-assign]
+
+
+_refuse_unknown_keys(QuantConfig)
+assert {field.name for field in fields(QuantConfig)} == set(RULES)

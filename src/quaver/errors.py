@@ -1,0 +1,51 @@
+"""Every error a user of Quaver can cause.
+
+::
+
+    QuaverError
+    ├── CaptureError      the model cannot be turned into a graph
+    ├── ConfigError       an option has an unknown name, a wrong type or an impossible value
+    ├── InputError        a program was called with inputs it was not captured for
+    ├── StageError        a step was taken in the wrong order
+    ├── ConversionError   a quantizer has no form in 8-bit integers
+    ├── StorageError      a saved program is missing, damaged or not one of ours
+    └── DataError         a data set is missing, damaged or not in the layout it should have
+
+Messages say the place, the fact and the way out, in that order.
+"""
+
+
+class QuaverError(Exception):
+    """Anything Quaver refuses to do, with the reason and the way out."""
+
+
+class CaptureError(QuaverError):
+    """The model cannot be turned into a graph."""
+
+
+class ConfigError(QuaverError, ValueError):
+    """One or more options are wrong; the message lists all of them."""
+
+
+class InputError(QuaverError, ValueError):
+    """A program was called with inputs it was not captured for."""
+
+
+class StageError(QuaverError):
+    """A step was taken in the wrong order."""
+
+
+class ConversionError(QuaverError):
+    """A quantizer has no form in 8-bit integers."""
+
+
+class StorageError(QuaverError):
+    """A saved program is missing, damaged, or was not written by Quaver."""
+
+
+class DataError(QuaverError):
+    """A data set is missing, damaged, or not in the layout it should have."""
+
+
+class QuaverWarning(UserWarning):
+    """Something the user should know that does not stop the work."""

@@ -1,0 +1,36 @@
+"""What "8-bit" means: the set of integers a tensor is rounded onto."""
+
+from dataclasses import dataclass
+
+from quaver.errors import ConfigError
+
+BITS = range(2, 9)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The integers ``low … high``, evenly spaced, with zero always among them.
+
+    A signed grid is symmetric (−127 … 127 at 8 bits: −128 is left out, so that a tensor and its negative round alike).
+    An unsigned grid spends all its integers on what is not negative (0 … 255), for tensors behind a ReLU.
+
+    >>> Grid(8).high, Grid(8, signed=False).high, Grid(4).low
+    (127, 255, -7)
+    """
+
+    bits: int = 8
+    signed: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.bits, int) or isinstance(self.bits, bool) or self.bits not in BITS:
+            raise ConfigError(f"bits={self.bits!r}: a quantizer takes {BITS[0]} to {BITS[-1]} bits.")
+
+    @property
+    def high(self) -> int:
+        """The largest integer; a threshold lies exactly on it."""
+        return 2 ** (self.bits - 1) - 1 if self.signed else 2**self.bits - 1
+
+    @property
+    def low(self) -> int:
+        """The smallest integer."""
+        return -self.high if self.signed else 0

@@ -1,0 +1,95 @@
+"""Integer kernels in float32: convolve integers, rescale once, as oneDNN and XNNPACK do.
+
+Products and sums of 8-bit integers are exact in float32 up to 2^24, so no rounding happens before the one rescaling at the
+end. (A sum beyond 2^24 would need some 500 products that all saturate with one sign; it is then off by one part in 2^24.)
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quaver.quantizers import Quantizer
+from quaver.quantizers.arithmetic import round_between
+
+Operation = Callable[..., Tensor]
+
+
+def live_integers(quantizer: Quantizer, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Integers and step by a quantizer as it is now."""
+    return quantizer.integers(x)
+
+
+def stored_integers(weight: Tensor) -> Tensor:
+    """Integers that a frozen program stores, as float32 or int8."""
+    return weight.float()
+
+
+def fixed_integers(x: Tensor, scale: float, low: int, high: int) -> Tensor:
+    """Integers of ``x`` by a step that is fixed."""
+    return round_between(x.float(), scale, low, high)
+
+
+def fold_batch_norm(
+    scale: Tensor,
+    bias: Tensor | None,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    eps: float,
+) -> tuple[Tensor, Tensor]:
+    """Step and bias of a convolution that does its batch norm as well: ``scale·γ/σ`` and ``(bias − μ)·γ/σ + β``.
+
+    The integers of the weight stay as they were trained. Where γ < 0 the step is negative; freezing turns the sign over
+    to the integers.
+    """
+    factor = torch.rsqrt(variance.float() + eps)
+    if gamma is not None:
+        factor = gamma.float() * factor
+    shift = (-mean.float() if bias is None else bias.float() - mean.float()) * factor
+    return scale * factor, shift if beta is None else shift + beta.float()
+
+
+def rescaled(
+    operation: Operation,
+    x: Tensor,
+    weight: Tensor,
+    x_scale: Tensor | float,
+    weight_scale: Tensor | float,
+    bias: Tensor | None,
+    channels: int,
+    arguments: tuple[Any, ...],
+) -> Tensor:
+    """A convolution or linear layer on integers, then one multiplication and one addition per channel.
+
+    ``channels`` is the output's channel axis; ``arguments`` are the op's own after the bias.
+    """
+    with torch.autocast(x.device.type, enabled=False):
+        total = operation(x, weight, None, *arguments)
+        result = total * _along(channels, x_scale * weight_scale, total)
+        return result if bias is None else result + _along(channels, bias.float(), total)
+
+
+def matrix_product(
+    operation: Operation, x: Tensor, y: Tensor, x_scale: Tensor | float, y_scale: Tensor | float
+) -> Tensor:
+    """A matrix product of integers, rescaled once; ``y`` may have a step per column."""
+    with torch.autocast(x.device.type, enabled=False):
+        return operation(x, y) * (x_scale * y_scale)
+
+
+def average(operation: Operation, x: Tensor, scale: Tensor | float, arguments: tuple[Any, ...]) -> Tensor:
+    """An average of integers, then the step: an average that ends in .5 stays exactly there, as it does in an engine."""
+    return operation(x, *arguments) * scale
+
+
+def _along(axis: int, values: Tensor | float, like: Tensor) -> Tensor | float:
+    if not isinstance(values, Tensor) or values.dim() == 0:
+        return values
+    if values.numel() != like.shape[axis]:  # a grouped transposed convolution: its groups share the weight's steps
+        values = values.repeat(like.shape[axis] // values.numel())
+    shape = [1] * like.dim()
+    shape[axis] = -1
+    return values.view(shape)

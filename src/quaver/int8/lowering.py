@@ -1,0 +1,152 @@
+"""Turn a graph that says *what* is quantized into one that computes it on integers.
+
+Two kinds of graph come in: a prepared one, whose quantizers are live modules, and a frozen one, whose quantize and
+dequantize ops have constants. Both leave as calls of the same kernels, which is why they give the same bits.
+"""
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from quaver.int8 import kernels
+from quaver.operators import argument, is_parameter, packet
+from quaver.quantizers.arithmetic import dequantize
+
+_AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
+_MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
+_BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}  # the output's channel axis
+
+
+def is_fake_quant(node: Any) -> bool:
+    """Whether a node calls a quantizer."""
+    return isinstance(node, fx.Node) and node.op == "call_module" and "quantizer" in node.meta
+
+
+def is_dequantize(node: Any) -> bool:
+    """Whether a node is a ``quantized_decomposed`` dequantize."""
+    return isinstance(node, fx.Node) and node.op == "call_function" and packet(node).startswith("dequantize_per_")
+
+
+def is_quantize(node: Any) -> bool:
+    """Whether a node is a ``quantized_decomposed`` quantize."""
+    return isinstance(node, fx.Node) and node.op == "call_function" and packet(node).startswith("quantize_per_")
+
+
+def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
+    """The batch norm that a convolution or linear layer can do by itself: the only reader of its output."""
+    if len(node.users) != 1:
+        return None
+    (reader,) = node.users
+    if reader.op != "call_function" or packet(reader) != "batch_norm" or argument(reader, "running_mean") is None:
+        return None
+    if packet(node) == "linear" and "rank" in node.meta and node.meta["rank"] != 2:
+        return None  # a batch norm of (N, L, C) normalizes L, a linear layer's channels are C
+    if packet(node) == "conv_transpose2d" and argument(node, "groups") != 1:
+        return None  # its groups share the weight's steps, and batch norm has one per output channel
+    return reader
+
+
+def lower(graph: fx.Graph) -> fx.Graph:
+    """A copy of ``graph`` in which quantized ops compute on integers; without any, an equal graph."""
+    return _Lowering().run(graph)
+
+
+Integers = tuple[fx.Node, Any]
+
+
+@dataclass
+class _Lowering:
+    """One walk over a graph, copying node by node."""
+
+    result: fx.Graph = field(default_factory=fx.Graph)
+    copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
+    integers: dict[fx.Node, Integers] = field(default_factory=dict)  # of a fake-quant or dequantize node: ready to use
+    done: set[fx.Node] = field(default_factory=set)
+    spare: list[fx.Node] = field(default_factory=list)  # for readers that compute in float; dropped if there are none
+
+    def run(self, graph: fx.Graph) -> fx.Graph:
+        for node in graph.nodes:
+            if node not in self.done:
+                self.copies[node] = self.lowered(node) or self.copy(node)
+        for node in reversed(self.spare):
+            if not node.users:
+                self.result.erase_node(node)
+        return self.result
+
+    def copy(self, node: fx.Node) -> fx.Node:
+        twin = self.result.node_copy(node, lambda old: self.copies[old])
+        twin.meta = dict(node.meta)
+        return twin
+
+    def spared(self, node: fx.Node) -> fx.Node:
+        self.spare.append(node)
+        return node
+
+    def call(self, function: Any, *args: Any) -> fx.Node:
+        return self.result.call_function(function, fx.map_arg(args, lambda old: self.copies.get(old, old)))
+
+    def lowered(self, node: fx.Node) -> fx.Node | None:
+        if is_fake_quant(node):
+            return self.fake_quant(node)
+        if is_dequantize(node):
+            return self.dequantize(node)
+        if is_quantize(node):  # its dequantize does the work
+            return self.spared(self.copy(node))
+        if node.op != "call_function":
+            return None
+        name, known = packet(node), [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
+        if name in _BIASED and known[1]:
+            return self.biased(node, _BIASED[name])
+        if name in _MATRIX_PRODUCTS and any(known):
+            (x, x_scale), (y, y_scale) = (self.integers.get(arg, (arg, 1.0)) for arg in node.args[:2])  # type: ignore
+            return self.call(kernels.matrix_product, node.target, x, y, x_scale, y_scale)
+        if name in _AVERAGES and known[0] and not node.kwargs:
+            x, scale = self.integers[node.args[0]]  # type: ignore[index]
+            return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
+        return None
+
+    def fake_quant(self, node: fx.Node) -> fx.Node:
+        assert isinstance(node.target, str) and isinstance(node.args[0], fx.Node)
+        pair = self.call(kernels.live_integers, self.result.create_node("get_attr", node.target), node.args[0])
+        whole, scale = self.call(operator.getitem, pair, 0), self.call(operator.getitem, pair, 1)
+        self.integers[node] = (whole, scale)
+        if is_parameter(node.args[0]):  # its step may be per channel: let the quantizer shape it
+            return self.spared(self.copy(node))
+        return self.spared(self.call(dequantize, whole, scale))
+
+    def dequantize(self, node: fx.Node) -> fx.Node:
+        source, scale, zero_point = node.args[0], node.args[1], node.args[2]
+        assert isinstance(source, fx.Node)
+        if is_quantize(source):
+            low, high = (bound - zero_point for bound in source.args[3:5])  # type: ignore[operator]
+            whole = self.call(kernels.fixed_integers, source.args[0], scale, low, high)
+            self.integers[node] = (whole, scale)
+            return self.spared(self.call(dequantize, whole, scale))
+        while source.op != "get_attr":  # a weight, kept as float32 integers behind a cast
+            (source,) = source.all_input_nodes
+        self.integers[node] = (self.call(kernels.stored_integers, source), scale)
+        return self.spared(self.copy(node))
+
+    def biased(self, node: fx.Node, channels: int) -> fx.Node:
+        weight, weight_scale = self.integers[node.args[1]]  # type: ignore[index]
+        x, x_scale = self.integers.get(node.args[0], (node.args[0], 1.0))  # type: ignore[arg-type]
+        bias, arguments = argument(node, "bias"), tuple(node.args[3:])
+        norm = foldable_batch_norm(node)
+        if norm is not None:
+            statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var", "eps")]
+            folded = self.call(kernels.fold_batch_norm, weight_scale, bias, *map(self.early, statistics))
+            weight_scale, bias = self.call(operator.getitem, folded, 0), self.call(operator.getitem, folded, 1)
+        result = self.call(kernels.rescaled, node.target, x, weight, x_scale, weight_scale, bias, channels, arguments)
+        if norm is not None:
+            self.copies[norm] = result
+            self.done.add(norm)
+        return result
+
+    def early(self, value: Any) -> Any:
+        """Make sure a value is there already: statistics may stand further down than the convolution."""
+        if isinstance(value, fx.Node) and value not in self.copies:
+            self.copies[value] = self.copy(value)
+            self.done.add(value)
+        return value

@@ -1,0 +1,109 @@
+"""The second pass: quantizers for ops without weights, so that the path between convolutions stays in integers."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import fx
+
+from quaver.config.check import Rule, boolean, check, names, one_of, rate, texts, whole
+from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
+from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, is_parameter, keeps_range
+from quaver.passes.base import Pass
+from quaver.passes.placement import ops_by_name, place, results, strip
+from quaver.passes.wishes import ends_convolution, is_float, quantizer_options, skipped_by
+from quaver.program import EVAL, OpPlan, Program, Stage
+from quaver.targets import TARGETS
+
+WITHOUT_WEIGHT = OP_TYPES - CONVOLUTIONS - {"mul"}
+RULES: dict[str, Rule] = {
+    "quantizable_op_type": names(WITHOUT_WEIGHT),
+    "skip_pattern": texts(),
+    "activation_quantize_type": one_of(*ACTIVATION_TYPES),
+    "activation_bits": BITS_RULE,
+    "window_size": whole(1),
+    "moving_rate": rate(),
+    "pass_through": boolean(),
+    "leave_outputs_float": boolean(),
+    "target": one_of(*TARGETS),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddQuantDequantPass(Pass):
+    """Rewrite ``x + y`` as ``fq(x) + fq(y)`` for every op listed that has no weight.
+
+    Where the target adds inside the convolution, ``conv + y`` becomes ``conv + fq(y)``: the sum is rounded once, behind it.
+    Ops that only move values share one quantizer between inputs and outputs. With ``leave_outputs_float``, those of them
+    that no quantized op computes on (the reshape of a detection head) are left alone.
+    """
+
+    needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
+    otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
+
+    quantizable_op_type: tuple[str, ...] | list[str] = ("elementwise_add", "pool2d")
+    skip_pattern: str | tuple[str, ...] | list[str] = ("skip_quant",)
+    activation_quantize_type: str = "moving_average_abs_max"
+    activation_bits: int = 8
+    window_size: int = 10000
+    moving_rate: float = 0.9
+    pass_through: bool = False
+    leave_outputs_float: bool = False
+    target: str = "openvino"
+    act_quantize_func: Any = None
+    act_preprocess_func: Any = None
+
+    def __post_init__(self) -> None:
+        check(type(self).__name__, {key: getattr(self, key) for key in RULES}, RULES)
+
+    def rewrite(self, program: Program) -> Program:
+        """Wish for the inputs of the listed ops."""
+        options = quantizer_options(
+            self, self.activation_quantize_type, self.activation_bits, self.act_quantize_func, self.act_preprocess_func
+        )
+        plan: dict[str, OpPlan] = {}
+        declined: dict[str, str] = {}
+        ops = ops_by_name(strip(program.graphs[EVAL]))
+        for name, node in ops.items():
+            op = node.meta["op"]
+            if op.type not in self.quantizable_op_type or name in program.placements.plan:
+                continue
+            inputs = activation_inputs(node)
+            declined[name] = skipped_by(op, self.skip_pattern) or self.decline(node, inputs)
+            if not declined[name]:
+                plan[name] = OpPlan(None, dict.fromkeys(self.rounded(node, inputs), options))
+        if self.leave_outputs_float:
+            self.drop_outputs(ops, program.placements.plan | plan, plan, declined)
+        declined = {name: why for name, why in declined.items() if why}
+        return place(program, plan, declined, unsigned=TARGETS[self.target].unsigned)
+
+    def decline(self, node: fx.Node, inputs: list[fx.Node]) -> str:
+        """Why the op stays float, or nothing."""
+        if any(is_parameter(value) for value in node.all_input_nodes):
+            return "one of its operands is a parameter of the model, such as a bias"
+        if not is_float(inputs):
+            return "its inputs are not floating-point tensors"
+        return ""
+
+    def rounded(self, node: fx.Node, inputs: list[fx.Node]) -> list[int]:
+        """The inputs to round: all, less the convolution that the target adds to before it rounds."""
+        if node.meta["op"].type == "elementwise_add" and TARGETS[self.target].fuses_add and inputs[0] is not inputs[-1]:
+            for position, value in enumerate(inputs):
+                if ends_convolution(value):
+                    return [other for other in range(len(inputs)) if other != position]
+        return list(range(len(inputs)))
+
+    def drop_outputs(
+        self, ops: dict[str, fx.Node], wanted: dict[str, OpPlan], plan: dict[str, OpPlan], declined: dict[str, str]
+    ) -> None:
+        """Take back wishes for moving ops that lead to no computation on integers."""
+        useful: set[fx.Node] = set()
+        for name, node in reversed(ops.items()):
+            if name not in wanted:
+                continue
+            moves = keeps_range(node, node.meta["op"].type)
+            readers = [reader for result in results(node) for reader in result.users]
+            if not moves or any(reader in useful for reader in readers):
+                useful.add(node)
+            elif name in plan:
+                del plan[name]
+                declined[name] = "no quantized op computes on its output"

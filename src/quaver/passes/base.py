@@ -1,0 +1,35 @@
+"""What every pass is: Program in, Program out, nothing changed on the way."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from quaver.errors import StageError
+from quaver.program import Program, Stage
+
+
+class Pass(ABC):
+    """One idea applied to a program. `apply` checks the stage and the resulting graphs; an author writes `rewrite`."""
+
+    needs: ClassVar[tuple[Stage, ...]]
+    otherwise: ClassVar[str]
+    """What to do when the program is at another stage, in words."""
+
+    def apply(self, program: Program) -> Program:
+        """The program with this pass applied; the one given is left as it was."""
+        name = type(self).__name__
+        if not isinstance(program, Program):
+            raise StageError(f"{name}: takes a Program, not {type(program).__name__}. quaver.capture makes one of a model.")
+        if program.stage not in self.needs:
+            wanted = " or ".join(stage.value for stage in self.needs)
+            raise StageError(f"{name}: the program is {program.stage.value}, and the pass needs {wanted}. {self.otherwise}")
+        if program.for_test:
+            raise StageError(f"{name}: the program is an evaluation view. Apply passes to the program it was cloned from.")
+        result = self.rewrite(program)
+        for graph in result.graphs.values():
+            graph.lint()
+        result.history = (*program.history, repr(self))
+        return result
+
+    @abstractmethod
+    def rewrite(self, program: Program) -> Program:
+        """The pass itself."""

@@ -1,0 +1,51 @@
+"""The fourth pass: integers that were stored as float32 are stored as int8."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import fx, nn
+
+from quaver.operators import packet
+from quaver.passes.base import Pass
+from quaver.program import EVAL, Program, Stage, copy_graph
+from quaver.program.views import home, read
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertToInt8Pass(Pass):
+    """Rewrite ``dequantize(to_int8(float weight))`` as ``dequantize(int8 weight)``.
+
+    The same integers in a quarter of the memory: the output is bit-equal, and the program still runs.
+    """
+
+    needs: ClassVar = (Stage.FROZEN,)
+    otherwise: ClassVar = "Freeze the trained program first (QuantizationFreezePass, or quaver.convert)."
+
+    def rewrite(self, program: Program) -> Program:
+        """Store what is behind a cast to int8 as int8, and drop the cast."""
+        graph = copy_graph(program.graphs[EVAL])
+        whole = set()
+        for node in list(graph.nodes):
+            if is_weight_cast(node):
+                whole.add(node.args[0].target)
+                node.replace_all_uses_with(node.args[0])
+                graph.erase_node(node)
+        tensors = nn.Module()
+        for path in {node.target: None for node in graph.nodes if node.op == "get_attr"}:
+            place, leaf = home(tensors, path)
+            value = read(program, path)
+            if isinstance(value, nn.Parameter):
+                kept = value.to(torch.int8) if path in whole else value.detach().clone()
+                place.register_parameter(leaf, nn.Parameter(kept, requires_grad=False))
+            elif isinstance(value, torch.Tensor):
+                place.register_buffer(leaf, value.clone())
+            else:
+                place.add_module(leaf, value)
+        return program.copy(tensors=tensors, graphs={EVAL: graph}, stage=Stage.INT8)
+
+
+def is_weight_cast(node: fx.Node) -> bool:
+    """Whether a node turns a stored float weight into int8."""
+    is_cast = node.op == "call_function" and packet(node) == "to" and node.args[1:] == (torch.int8,)
+    return is_cast and node.args[0].op == "get_attr"  # type: ignore[union-attr]

@@ -1,0 +1,304 @@
+"""From wishes to quantizers: which tensors share one, and where the graphs call them.
+
+The passes say which inputs of which ops they want quantized. Here each wish becomes a quantizer call:
+
+- a tensor that feeds several ops is quantized once;
+- ops that only move or select values (a concatenation, a max pool, a reshape) cannot rescale, so their inputs and outputs
+  share one quantizer;
+- the evaluation graph decides, because it is what will run; the training graph gets the same quantizers at the same inputs.
+"""
+
+from collections import defaultdict
+from typing import Any
+
+from torch import fx, nn
+
+from quaver.int8.lowering import foldable_batch_norm, is_fake_quant
+from quaver.operators import (
+    activation_inputs,
+    channel_axis,
+    keeps_range,
+    never_negative,
+    packet,
+    weight_of,
+)
+from quaver.program import EVAL, TRAIN, Op, OpPlan, Placements, Program, Stage, copy_graph
+from quaver.program.views import mount
+from quaver.quantizers import CustomQuantizer, Quantizer, build
+from quaver.quantizers.custom import as_module
+from quaver.quantizers.observer import Observer
+
+CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
+ACTIVATIONS = frozenset(
+    "relu relu6 hardtanh hard_swish hard_sigmoid swish sigmoid leaky_relu elu gelu tanh mish clamp".split()
+)
+
+
+def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], *, unsigned: bool) -> Program:
+    """A prepared program with a quantizer wherever ``plan``, or an earlier pass, wishes one."""
+    plan = program.placements.plan | plan
+    declined = {name: why for name, why in (program.placements.declined | declined).items() if name not in plan}
+    return _Placing(program, plan, declined, unsigned).run()
+
+
+def ops_by_name(graph: fx.Graph) -> dict[str, fx.Node]:
+    """The nodes that are ops, by the ops' names."""
+    return {node.meta["op"].name: node for node in graph.nodes if "op" in node.meta}
+
+
+def results(node: fx.Node) -> list[fx.Node]:
+    """The tensors an op gives: itself, or the parts of a split."""
+    parts = [user for user in node.users if user.op == "call_function" and packet(user) == "getitem"]
+    return parts or [node]
+
+
+def end_of(node: fx.Node) -> fx.Node:
+    """The tensor that every engine writes for an op: behind its batch norm, and behind a clamp such as ReLU."""
+    last = foldable_batch_norm(node) or node
+    if len(last.users) == 1:
+        (reader,) = last.users
+        if "op" in reader.meta and reader.meta["op"].type in CLAMPS:
+            return reader
+    return last
+
+
+def strip(graph: fx.Graph) -> fx.Graph:
+    """A copy of the graph without quantizers and observers."""
+    bare = copy_graph(graph)
+    for node in list(bare.nodes):
+        if is_fake_quant(node):
+            node.replace_all_uses_with(node.args[0])
+            bare.erase_node(node)
+    return bare
+
+
+class _Placing:
+    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, str], unsigned: bool) -> None:
+        self.old = program
+        self.plan = plan
+        self.declined = declined
+        self.reasons = dict(declined)
+        self.unsigned = unsigned
+        self.graphs = {mode: strip(graph) for mode, graph in program.graphs.items()}
+        self.ops = {mode: ops_by_name(graph) for mode, graph in self.graphs.items()}
+        self.types: dict[fx.Node, str] = {node: node.meta["op"].type for node in self.ops[EVAL].values()}
+        self.root = program.placements.root or program.free_name("quantizers")
+        self.modules: dict[str, Quantizer] = {}
+        self.weights: dict[str, str] = {}
+        self.roles: dict[str, dict[str, str]] = defaultdict(dict)
+        # what lies on its inputs' grid, and the op that moved it there
+        self.moved: dict[fx.Node, str] = {
+            result: name
+            for name, wish in plan.items()
+            if wish.inputs and keeps_range(self.ops[EVAL][name], self.types[self.ops[EVAL][name]])
+            for result in results(self.ops[EVAL][name])
+        }
+
+    def run(self) -> Program:
+        for name, wish in self.plan.items():
+            if wish.weight is not None:
+                self.place_weight(name, wish.weight)
+        for group in self.groups():
+            self.place_group(group)
+        self.observe_outputs()
+        self.explain_the_rest()
+        placements = Placements(
+            root=self.root,
+            plan=self.plan,
+            declined=self.declined,
+            reasons=self.reasons,
+            quantizers={name: f"{self.root}.{name}" for name in self.modules},
+            weights=self.weights,
+            roles=dict(self.roles),
+            quantized=frozenset(self.plan),
+        )
+        prepared = self.old.copy(graphs=self.graphs, stage=Stage.PREPARED, placements=placements)
+        home = nn.Module()
+        for name, module in self.modules.items():
+            mount(home, name, module)
+        prepared._modules[self.root] = home
+        home.train(prepared.training)
+        return prepared
+
+    # weights
+
+    def place_weight(self, name: str, options: dict[str, Any]) -> None:
+        node = self.ops[EVAL][name]
+        op_type = node.meta["op"].type
+        weight = weight_of(node, op_type)
+        assert weight is not None
+        parameter = str(weight.target)
+        axis = channel_axis(op_type)
+        title = parameter
+        known = self.modules.get(title)
+        if known is not None and getattr(known, "axis", axis) != axis:  # one weight, used along two axes
+            title = f"{parameter}_axis{axis % 2}"
+        if title not in self.modules:
+            extra = {"axis": axis} if options["kind"] == "channel_wise_abs_max" else {}
+            self.modules[title] = self.quantizer(title, options | extra)
+            self.weights[title] = parameter
+        self.roles[name]["weight"] = title
+        for mode, ops in self.ops.items():
+            if name in ops:
+                reader = weight_of(ops[name], op_type)
+                assert reader is not None
+                ops[name].replace_input_with(reader, self.call(mode, title, reader, 0))
+
+    # activations
+
+    def groups(self) -> list[list[fx.Node]]:
+        """The wished-for tensors of the evaluation graph, those that must share a range together, in graph order."""
+        leader: dict[fx.Node, fx.Node] = {}
+
+        def find(node: fx.Node) -> fx.Node:
+            while leader.setdefault(node, node) is not node:
+                leader[node] = leader[leader[node]]
+                node = leader[node]
+            return node
+
+        for name, wish in self.plan.items():
+            node = self.ops[EVAL][name]
+            inputs = activation_inputs(node)
+            wished = [inputs[position] for position in wish.inputs]
+            linked = [*wished, *(result for result in results(node) if result in self.moved)]
+            for tensor in wished:
+                find(tensor)
+            for tensor in linked if len(linked) > len(wished) else ():
+                leader[find(tensor)] = find(linked[0])
+        members: dict[fx.Node, list[fx.Node]] = defaultdict(list)
+        for node in self.graphs[EVAL].nodes:
+            if node in leader:
+                members[find(node)].append(node)
+        return list(members.values())
+
+    def place_group(self, group: list[fx.Node]) -> None:
+        sources = [tensor for tensor in group if tensor not in self.moved]
+        readers = [(name, position, tensor) for tensor in group for name, position in self.wishes_on(tensor)]
+        title = self.tensor_name(sources[0])
+        options = next(self.plan[name].inputs[position] for name, position, _ in readers)
+        signed = not (self.unsigned and all(never_negative(tensor, self.types) for tensor in sources))
+        self.modules[title] = self.quantizer(title, options | {"signed": signed, "tensors": len(sources)})
+        order = {tensor: index for index, tensor in enumerate(sources)}
+        calls: dict[tuple[str, fx.Node], fx.Node] = {}
+        for name, position, tensor in readers:
+            role = "input" if len(self.plan[name].inputs) == 1 else f"input{position}"
+            self.roles[name][role] = title
+            index = order.get(tensor)
+            self.read_quantized(EVAL, self.ops[EVAL][name], tensor, title, index, calls)
+            if index is not None and name in self.ops[TRAIN]:
+                # in training a moved tensor is on the grid already; rounding it twice would change nothing but the time
+                reader, source = self.before_dropout(self.ops[TRAIN][name], position)
+                self.read_quantized(TRAIN, reader, source, title, index, calls)
+        for tensor in group:
+            if tensor in self.moved:
+                self.roles[self.moved[tensor]]["output"] = title
+
+    def wishes_on(self, tensor: fx.Node) -> list[tuple[str, int]]:
+        found = []
+        for reader in tensor.users:
+            op: Op | None = reader.meta.get("op")
+            if op is not None and op.name in self.plan:
+                inputs = activation_inputs(reader)
+                found += [(op.name, k) for k in self.plan[op.name].inputs if inputs[k] is tensor]
+        return found
+
+    def before_dropout(self, reader: fx.Node, position: int) -> tuple[fx.Node, fx.Node]:
+        """The input to quantize in training: in front of a dropout, whose rescaled values never occur in evaluation."""
+        source = activation_inputs(reader)[position]
+        while "op" in source.meta and "dropout" in source.meta["op"].type:
+            reader, source = source, source.args[0]  # type: ignore[assignment]
+        return reader, source
+
+    def read_quantized(
+        self,
+        mode: str,
+        reader: fx.Node,
+        tensor: fx.Node,
+        title: str,
+        index: int | None,
+        calls: dict[tuple[str, fx.Node], fx.Node],
+    ) -> None:
+        if is_fake_quant(tensor):  # an op that reads one tensor twice, or a dropout that two ops share
+            return
+        if (mode, tensor) not in calls:
+            calls[mode, tensor] = self.call(mode, title, tensor, index)
+        reader.replace_input_with(tensor, calls[mode, tensor])
+
+    # both
+
+    def quantizer(self, title: str, options: dict[str, Any]) -> Quantizer:
+        """A new quantizer, or the one that an earlier pass placed there with the same options."""
+        options = dict(options)
+        function, preprocess = options.pop("function", None), options.pop("preprocess", None)
+        if title in self.old.placements.quantizers and function is None and preprocess is None:
+            placed = self.old.quantizer(title)
+            if placed.options() == build(**options).options():
+                return placed
+        module = build(**options) if function is None else CustomQuantizer(function)
+        if preprocess is not None:
+            module.preprocess = as_module(preprocess)
+        return module
+
+    def call(self, mode: str, title: str, tensor: fx.Node, index: int | None) -> fx.Node:
+        graph, anchor = self.graphs[mode], tensor
+        while anchor.next.op == "placeholder":  # inputs stay in front
+            anchor = anchor.next
+        with graph.inserting_after(anchor):
+            node = graph.create_node("call_module", f"{self.root}.{title}", (tensor, index))
+        node.meta = {key: value for key, value in tensor.meta.items() if key != "op"} | {"quantizer": title}
+        return node
+
+    def tensor_name(self, node: fx.Node) -> str:
+        if "op" in node.meta:
+            name = f"{node.meta['op'].name}.output"
+        else:
+            source = node
+            while "op" not in source.meta and source.op == "call_function":
+                source = source.all_input_nodes[0]
+            name = f"{source.meta['op'].name}.output{node.args[1]}" if "op" in source.meta else self.input_name(source)
+        while name in self.modules:
+            name += "_"
+        return name
+
+    def input_name(self, placeholder: fx.Node) -> str:
+        inputs = [node for node in self.graphs[EVAL].nodes if node.op == "placeholder"]
+        return self.old.signature.tensors[inputs.index(placeholder)].name if placeholder in inputs else placeholder.name
+
+    # what is left
+
+    def observe_outputs(self) -> None:
+        """Watch the range of what a quantized op gives, where no quantizer does: engines that round every output need it."""
+        rounded = {node.args[0]: node.meta["quantizer"] for node in self.graphs[EVAL].nodes if is_fake_quant(node)}
+        for name in self.plan:
+            if "output" in self.roles[name]:
+                continue
+            last = end_of(self.ops[EVAL][name])
+            title = rounded.get(last)
+            if title is None:
+                title = self.tensor_name(last)
+                twin = self.ops[TRAIN].get(last.meta["op"].name) if "op" in last.meta else None
+                if twin is None:
+                    continue
+                known = self.old.placements.quantizers
+                placed = self.old.quantizer(title) if title in known else None
+                self.modules[title] = placed if isinstance(placed, Observer) else Observer()
+                self.call(TRAIN, title, twin, 0)
+                rounded[last] = title
+            self.roles[name]["output"] = title
+
+    def explain_the_rest(self) -> None:
+        quantized = {self.ops[EVAL][name]: name for name in self.plan}
+        for node, op_type in self.types.items():
+            name = node.meta["op"].name
+            if name in self.plan or name in self.reasons:
+                continue
+            before = node.all_input_nodes[0] if node.all_input_nodes else None
+            if op_type == "batch_norm" and before in quantized and foldable_batch_norm(before) is node:
+                self.reasons[name] = f"folded into {quantized[before]!r}"
+                quantized[node] = quantized[before]
+            elif op_type in ACTIVATIONS and before in quantized:
+                self.reasons[name] = f"computed with {quantized[before]!r} in one step, before the result is rounded"
+            else:
+                self.reasons[name] = f"{op_type!r} is not among the op types to quantize"
+        for name in self.ops[TRAIN].keys() - self.ops[EVAL].keys():
+            self.reasons[name] = "runs only in training"

@@ -1,0 +1,174 @@
+"""The third pass: what was trained becomes integers and constants."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, fx, nn
+
+from quaver.errors import ConversionError, StageError
+from quaver.int8.kernels import fold_batch_norm
+from quaver.int8.lowering import foldable_batch_norm, is_fake_quant
+from quaver.operators import argument, channel_axis, is_parameter
+from quaver.passes.base import Pass
+from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
+from quaver.program import EVAL, Program, Stage, copy_graph
+from quaver.program.views import home, read
+from quaver.quantizers import CustomQuantizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizationFreezePass(Pass):
+    """Rewrite ``bn(conv(fq(x), fq(w)))`` as ``conv(dequantize(quantize(x)), dequantize(integers), bias)``.
+
+    Weights become integers of the 8-bit range, stored as float32, their thresholds taken from the weights as they are.
+    Batch norm goes into the weight's step and the bias: ``scale·γ/σ``, with the integers' sign turned where γ < 0. No
+    integer changes, so the output is that of the prepared program in evaluation, bit for bit.
+    """
+
+    needs: ClassVar = (Stage.PREPARED,)
+    otherwise: ClassVar = "A program is frozen once, after quantizers were placed and trained."
+
+    def rewrite(self, program: Program) -> Program:
+        """Replace each quantizer by constants, and each batch norm by a bias."""
+        refuse_unready(program)
+        records = tuple(program.ops())
+        freezing = _Freezing(program)
+        with torch.no_grad():
+            freezing.run()
+        return program.copy(
+            tensors=freezing.tensors,
+            graphs={EVAL: freezing.graph},
+            stage=Stage.FROZEN,
+            records=records,
+        )
+
+
+def refuse_unready(program: Program) -> None:
+    """Say what keeps a program from being frozen: quantizers without data, or without an integer form."""
+    unseen = program.unseen()
+    if unseen:
+        raise StageError(
+            f"{_listed(unseen)} saw no data, so there is no range to convert with. Run training batches through "
+            "program.train() first; without an optimizer step they only calibrate."
+        )
+    for name, quantizer in program.quantizers():
+        if isinstance(quantizer, CustomQuantizer):
+            raise ConversionError(
+                f"{name!r}: its custom quantize function is on no integer grid that Quaver knows. Use a preprocess "
+                "function in front of a built-in quantizer, or leave the op out with a skip pattern."
+            )
+        if quantizer.preprocess is not None and name not in program.placements.weights:
+            raise ConversionError(
+                f"{name!r}: its preprocess function has no form in a frozen program. Train with it, then load the state "
+                "into a program without it."
+            )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more tensors"
+
+
+@dataclass
+class _Freezing:
+    program: Program
+    tensors: nn.Module = field(default_factory=nn.Module)
+    stored: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.graph = copy_graph(self.program.graphs[EVAL])
+
+    def run(self) -> None:
+        for node in list(self.graph.nodes):
+            if is_fake_quant(node) and is_parameter(node.args[0]):
+                for reader in list(node.users):
+                    self.freeze_weight(reader, node)
+                self.graph.erase_node(node)
+            elif is_fake_quant(node):
+                self.freeze_activation(node)
+        self.keep_the_rest()
+
+    def freeze_activation(self, node: fx.Node) -> None:
+        quantizer = self.program.quantizer(node.meta["quantizer"])
+        assert isinstance(node.args[0], fx.Node)
+        with self.graph.inserting_before(node):
+            pair = quantize_dequantize(self.graph, node.args[0], float(quantizer.scale), quantizer.grid)
+        node.replace_all_uses_with(pair)
+        self.graph.erase_node(node)
+
+    def freeze_weight(self, op_node: fx.Node, weight: fx.Node) -> None:
+        """Integers, step and bias of one op, its batch norm included."""
+        op = op_node.meta["op"]
+        name = weight.meta["quantizer"]
+        quantizer = self.program.quantizer(name)
+        parameter = read(self.program, self.program.placements.weights[name])
+        if not bool(torch.isfinite(parameter).all()):
+            raise ConversionError(f"{name!r} holds NaN or Inf: go back to a checkpoint from before training diverged.")
+        integers, scale = quantizer.integers(parameter)
+        axis = channel_axis(op.type) % parameter.dim()
+        norm = foldable_batch_norm(op_node)
+        if norm is not None:
+            keys = ("weight", "bias", "running_mean", "running_var")
+            statistics = [self.value(argument(norm, key)) for key in keys]
+            bias = self.value(argument(op_node, "bias"))
+            factor, bias = fold_batch_norm(scale, bias, *statistics, argument(norm, "eps"))  # type: ignore[arg-type]
+            integers, scale = turn_sign(integers, scale, factor, axis)
+            self.set_bias(op_node, self.store(f"{op.name}.bias", bias))
+            norm.replace_all_uses_with(op_node)
+            self.graph.erase_node(norm)
+        with self.graph.inserting_before(op_node):
+            stored = self.store(self.program.placements.weights[name], integers)
+            step = self.store(f"{op.name}.weight_scale", scale) if scale.dim() else float(scale)
+            dequantized = dequantize_weight(self.graph, stored, step, axis, quantizer.grid)
+        op_node.replace_input_with(weight, dequantized)
+
+    def set_bias(self, node: fx.Node, bias: fx.Node) -> None:
+        node.args = (*node.args[:2], bias, *node.args[3:])
+        node.kwargs = {key: value for key, value in node.kwargs.items() if key != "bias"}
+        node.prepend(bias)
+
+    def value(self, node: Any) -> Tensor | None:
+        return None if node is None else read(self.program, node.target)
+
+    def store(self, name: str, value: Tensor) -> fx.Node:
+        """A tensor under a free name; the same tensor of a weight that two ops share is kept once."""
+        title, count = name, 0
+        while title in self.stored and not torch.equal(self.stored[title], value):
+            count += 1
+            title = f"{name}_{count}"
+        if title not in self.stored:
+            self.stored[title] = value
+            place, leaf = home(self.tensors, title)
+            place.register_parameter(leaf, nn.Parameter(value.detach().clone().contiguous(), requires_grad=False))
+        node = self.graph.create_node("get_attr", title)
+        node.meta = {"dtype": value.dtype, "rank": value.dim()}
+        return node
+
+    def keep_the_rest(self) -> None:
+        """Copy what float ops read; drop what nobody reads any more."""
+        for node in reversed(list(self.graph.nodes)):
+            if node.op == "get_attr" and not node.users:
+                self.graph.erase_node(node)
+        for node in self.graph.nodes:
+            if node.op != "get_attr" or node.target in self.stored:
+                continue
+            place, leaf = home(self.tensors, node.target)
+            if leaf in place._buffers or leaf in place._modules:
+                continue
+            value = read(self.program, node.target)
+            if isinstance(value, Tensor):
+                place.register_buffer(leaf, value.detach().clone())
+            else:
+                place.add_module(leaf, value)
+
+
+def turn_sign(integers: Tensor, scale: Tensor, factor: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Integers and positive steps for ``factor``, the steps behind a batch norm, which may be negative or zero.
+
+    A channel that batch norm scales by zero becomes zeros: its step may then be any, and stays as it was.
+    """
+    shape = [1] * integers.dim()
+    shape[axis] = -1
+    steps = torch.where(factor == 0, scale, factor.abs())
+    return integers * torch.sign(factor).view(shape), steps

@@ -1,0 +1,38 @@
+"""The ``quantized_decomposed`` ops that frozen graphs are written in; exporters know them by these names."""
+
+import torch
+import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers torch.ops.quantized_decomposed)
+from torch import fx
+
+from quaver.grid import Grid
+
+quantized = torch.ops.quantized_decomposed
+
+
+def quantize_dequantize(graph: fx.Graph, x: fx.Node, scale: float, grid: Grid) -> fx.Node:
+    """Two nodes that round ``x`` to the grid and back; unsigned grids are uint8, signed ones int8, both with zero at 0."""
+    dtype = torch.int8 if grid.signed else torch.uint8
+    return pair(graph, x, (scale, 0, grid.low, grid.high, dtype))
+
+
+def pair(graph: fx.Graph, x: fx.Node, parameters: tuple[float, int, int, int, torch.dtype]) -> fx.Node:
+    """Quantize and dequantize with the same scale, zero point, bounds and dtype."""
+    facts = {key: value for key, value in x.meta.items() if key != "op"}
+    whole = graph.call_function(quantized.quantize_per_tensor.default, (x, *parameters))
+    whole.meta = facts | {"dtype": parameters[-1]}
+    back = graph.call_function(quantized.dequantize_per_tensor.default, (whole, *parameters))
+    back.meta = facts
+    return back
+
+
+def dequantize_weight(graph: fx.Graph, weight: fx.Node, scale: fx.Node | float, axis: int, grid: Grid) -> fx.Node:
+    """The real numbers a stored weight stands for, with one step or one per channel."""
+    whole = graph.call_function(torch.ops.aten.to.dtype, (weight, torch.int8))
+    whole.meta = dict(weight.meta) | {"dtype": torch.int8}
+    bounds = (grid.low, grid.high, torch.int8)
+    if isinstance(scale, fx.Node):
+        back = graph.call_function(quantized.dequantize_per_channel.default, (whole, scale, None, axis, *bounds))
+    else:
+        back = graph.call_function(quantized.dequantize_per_tensor.default, (whole, scale, 0, *bounds))
+    back.meta = dict(weight.meta)
+    return back

@@ -1,0 +1,21 @@
+"""Program: graphs over a model's own tensors, with the stage they have reached."""
+
+from quaver.program.placements import OpPlan, Placements
+from quaver.program.program import EVAL, TRAIN, Program, copy_graph
+from quaver.program.record import Op, OpRecord
+from quaver.program.signature import InputTensor, Signature
+from quaver.program.stage import Stage
+
+__all__ = [
+    "EVAL",
+    "TRAIN",
+    "InputTensor",
+    "Op",
+    "OpPlan",
+    "OpRecord",
+    "Placements",
+    "Program",
+    "Signature",
+    "Stage",
+    "copy_graph",
+]

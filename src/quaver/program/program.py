@@ -1,0 +1,243 @@
+"""Program: a model as graphs over its own tensors, with the stage it has reached."""
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from quaver.errors import QuaverWarning, StageError
+from quaver.int8.lowering import lower
+from quaver.program.placements import Placements
+from quaver.program.printer import table
+from quaver.program.record import Op, OpRecord
+from quaver.program.signature import Signature
+from quaver.program.stage import Stage
+from quaver.program.views import Executable, read, view
+from quaver.quantizers import Observer, Quantizer
+
+TRAIN, EVAL = "train", "eval"
+
+
+class Program(nn.Module):
+    """A captured model: a training and an evaluation graph over one set of tensors.
+
+    It is used like the model it came from. ``.train()`` and ``.eval()`` choose the graph; ``state_dict()`` has the
+    model's own names, and the quantizers' beside them; parameters and buffers *are* the model's.
+
+    In evaluation, quantized ops run in the arithmetic of the engines: integers are convolved and rescaled once. What is
+    measured on a prepared program is therefore what the frozen one computes, bit for bit.
+    """
+
+    def __init__(
+        self,
+        tensors: nn.Module,
+        graphs: Mapping[str, fx.Graph],
+        signature: Signature,
+        *,
+        stage: Stage = Stage.FLOAT,
+        placements: Placements | None = None,
+        records: tuple[OpRecord, ...] = (),
+        history: tuple[str, ...] = (),
+        for_test: bool = False,
+    ) -> None:
+        super().__init__()
+        self._parameters = tensors._parameters
+        self._buffers = tensors._buffers
+        self._non_persistent_buffers_set = tensors._non_persistent_buffers_set
+        self._modules = dict(tensors._modules)
+        self.graphs = dict(graphs)
+        self.signature = signature
+        self.stage = stage
+        self.placements = placements or Placements()
+        self.records = records
+        self.history = history
+        self.for_test = for_test
+        self.training = stage.trains and not for_test
+        self.optimizer_func: Any = None
+        # quant_aware leaves the training program here, so that a later for_test=True finds the same quantizers.
+        self.trained_as: list[Program] = []
+        self._compiled: dict[str, Executable] = {}
+
+    # running
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the model gives back, in the structure the model gives it."""
+        leaves = self.signature.flatten(args, kwargs)
+        return self.signature.unflatten(self._graph_to_run(TRAIN if self.training else EVAL)(*leaves))
+
+    def _graph_to_run(self, mode: str) -> Executable:
+        if mode not in self._compiled:
+            graph = self.graphs[mode]
+            self._compiled[mode] = Executable(self, lower(graph) if mode == EVAL else graph)
+        return self._compiled[mode]
+
+    def graph_module(self) -> fx.GraphModule:
+        """The evaluation graph as it is written (quantize and dequantize ops), for exporters and the curious."""
+        return fx.GraphModule(self, copy_graph(self.graphs[EVAL]))
+
+    def train(self, mode: bool = True) -> "Program":
+        """Choose the training graph, or with ``mode=False`` the evaluation graph."""
+        if mode and self.for_test:
+            raise StageError("this program is an evaluation view: call .train() on the program it was cloned from.")
+        if mode and not self.stage.trains:
+            raise StageError(f"a {self.stage.value} program cannot be trained: train the prepared one, then convert it.")
+        if self.training and not mode:
+            self._report()
+        super().train(mode)
+        return self
+
+    def clone(self, for_test: bool = False) -> "Program":
+        """Another program over the same parameters, buffers and quantizers; nothing is reset.
+
+        With ``for_test`` it is an evaluation view: always in eval mode, however the original trains on.
+        """
+        seen: dict[int, nn.Module] = {}
+        tensors = nn.Module()
+        tensors._parameters, tensors._buffers = self._parameters, self._buffers
+        tensors._non_persistent_buffers_set = self._non_persistent_buffers_set
+        tensors._modules = {k: None if m is None else view(m, seen) for k, m in self._modules.items()}
+        twin = self.copy(tensors=tensors)
+        if for_test:
+            twin.for_test = True
+            twin.training = True  # so that eval() below has something to leave
+            nn.Module.train(twin, False)
+        return twin
+
+    def copy(self, *, tensors: nn.Module | None = None, **changes: Any) -> "Program":
+        """A program with graphs of its own over the same tensors; the passes' way to begin."""
+        graphs = changes.pop("graphs", None) or {mode: copy_graph(graph) for mode, graph in self.graphs.items()}
+        fields: dict[str, Any] = {
+            "stage": self.stage,
+            "placements": self.placements,
+            "records": self.records,
+            "history": self.history,
+            "for_test": self.for_test,
+        }
+        twin = Program(tensors or self, graphs, self.signature, **(fields | changes))
+        twin.training = self.training and twin.stage.trains
+        twin.optimizer_func = self.optimizer_func
+        return twin
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Program":
+        tensors = nn.Module()
+        tensors._parameters = copy.deepcopy(self._parameters, memo)
+        tensors._buffers = copy.deepcopy(self._buffers, memo)
+        tensors._non_persistent_buffers_set = set(self._non_persistent_buffers_set)
+        tensors._modules = copy.deepcopy(self._modules, memo)
+        twin = self.copy(tensors=tensors)
+        memo[id(self)] = twin
+        return twin
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Program":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        device = next((tensor.device for tensor in (*self.parameters(), *self.buffers())), None)
+        if device is not None and any([move_constants(graph, device) for graph in self.graphs.values()]):
+            self._compiled.clear()
+        return self
+
+    # looking inside
+
+    def free_name(self, name: str) -> str:
+        """``name`` for a child of the program's own, changed where the model has such a child itself."""
+        while name in self._modules or name in self._parameters or name in self._buffers:
+            name += "_"
+        return name
+
+    def quantizers(self) -> Iterator[tuple[str, Quantizer]]:
+        """Every quantizer with the name of its tensor."""
+        for name in self.placements.quantizers:
+            yield name, self.quantizer(name)
+
+    def quantizer(self, name: str) -> Quantizer:
+        """The quantizer of a tensor."""
+        module = read(self, self.placements.quantizers[name])
+        assert isinstance(module, Quantizer)
+        return module
+
+    def quantizer_parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters that quantizers and custom functions brought along, for an optimizer group of their own."""
+        for _, quantizer in self.quantizers():
+            yield from quantizer.parameters()
+
+    def ops(self) -> list[OpRecord]:
+        """A record per op: name, type, scope, whether it is quantized, why not, thresholds."""
+        if self.records:
+            return list(self.records)
+        found: dict[str, Op] = {}
+        for mode in (EVAL, TRAIN):
+            for node in self.graphs[mode].nodes if mode in self.graphs else ():
+                if "op" in node.meta:
+                    found.setdefault(node.meta["op"].name, node.meta["op"])
+        return [self._record(op) for op in found.values()]
+
+    def _record(self, op: Op) -> OpRecord:
+        roles = self.placements.roles.get(op.name, {})
+        thresholds = {role: self._threshold(name) for role, name in roles.items()}
+        quantized = op.name in self.placements.quantized
+        reason = "" if quantized else self.placements.reasons.get(op.name, self._no_reason())
+        return OpRecord(op.name, op.type, op.scope, op.source, quantized, reason, thresholds)
+
+    def _no_reason(self) -> str:
+        return "the program is not quantized yet" if self.stage is Stage.FLOAT else "no pass was asked to quantize it"
+
+    def _threshold(self, name: str) -> list[float]:
+        weight = self.placements.weights.get(name)
+        quantizer = self.quantizer(name)
+        with torch.no_grad():
+            if weight is not None:  # from the weight as it is, not from the last forward
+                return quantizer.range_for(read(self, weight), None)[0].flatten().tolist()  # type: ignore[no-any-return]
+            return quantizer.threshold.flatten().tolist()  # type: ignore[no-any-return]
+
+    def unseen(self) -> list[str]:
+        """Names of the quantized tensors that have not seen any data."""
+        rounding = [(name, q) for name, q in self.quantizers() if not isinstance(q, Observer)]
+        states = {name: q.seen for name, q in rounding if name not in self.placements.weights}
+        known = {name: seen for name, seen in states.items() if isinstance(seen, Tensor)}
+        flags = torch.stack(list(known.values())).tolist() if known else []
+        return [name for name, seen in zip(known, flags, strict=True) if not seen]
+
+    def _report(self) -> None:
+        """Name the tensors that held NaN or Inf; asked once per switch to evaluation, so training pays nothing."""
+        counts = {name: quantizer.nonfinite for name, quantizer in self.quantizers()}
+        totals = torch.stack(list(counts.values())).tolist() if counts else []
+        bad = {name: total for name, total in zip(counts, totals, strict=True) if total}
+        if bad:
+            listed = ", ".join(f"{name!r} ({total} times)" for name, total in bad.items())
+            warnings.warn(
+                f"NaN or Inf was seen in {listed}. These batches were left out of the thresholds, which stay as they "
+                "were. Try a lower learning rate, gradient clipping, or look at the batch.",
+                QuaverWarning,
+                stacklevel=3,
+            )
+            for count in counts.values():
+                count.zero_()
+
+    def __repr__(self) -> str:
+        return table(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise StageError("a Program is not pickled: write it with quaver.save(program, folder) and read it with quaver.load.")
+
+
+def copy_graph(graph: fx.Graph) -> fx.Graph:
+    """A graph with nodes of its own."""
+    twin = fx.Graph()
+    names: dict[fx.Node, fx.Node] = {}
+    result = twin.graph_copy(graph, names)
+    twin.output(result)
+    for old, new in names.items():
+        new.meta = dict(old.meta)
+    return twin
+
+
+def move_constants(graph: fx.Graph, device: torch.device) -> bool:
+    """Let ops that create tensors do so on ``device``; whether any had to change."""
+    changed = False
+    for node in graph.nodes:
+        if isinstance(node.kwargs.get("device"), torch.device) and node.kwargs["device"] != device:
+            node.kwargs = dict(node.kwargs) | {"device": device}
+            changed = True
+    return changed

@@ -1,0 +1,196 @@
+"""``quaver.save`` and ``quaver.load``: a program as a JSON file and a safetensors file.
+
+``program.json`` names its weights file by content, and is the one file whose replacement makes a save valid: whenever a
+crash comes, the folder holds a whole program, the old or the new. Nothing is pickled, nothing from the file is executed.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from quaver.errors import StorageError
+from quaver.files import write_atomically
+from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
+from quaver.program.placements import OpPlan, Placements
+from quaver.program.program import Program
+from quaver.program.record import OpRecord
+from quaver.program.signature import InputTensor, Signature
+from quaver.program.stage import Stage
+from quaver.program.views import home, mount
+from quaver.quantizers import KINDS, build
+
+FORMAT, VERSION = "quaver.program", 1
+JSON_NAME, WEIGHTS_PATTERN = "program.json", "weights-*.safetensors"
+
+
+def save(program: Program, folder: str | Path) -> Path:
+    """Write a program, at any stage, into a folder; a program that was there before is replaced in one step."""
+    if not isinstance(program, Program):
+        raise StorageError(f"quaver.save takes a Program, not {type(program).__name__}. quaver.capture makes one of a model.")
+    folder = Path(folder)
+    tensors, kinds = _tensors(program)
+    content = safetensors.torch.save(tensors, metadata={"format": "pt"})
+    digest = hashlib.sha256(content).hexdigest()
+    weights = f"weights-{digest[:16]}.safetensors"
+    body = _describe(program) | {"tensors": kinds, "weights": weights, "weights_sha256": digest}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / weights, content)
+        write_atomically(folder / JSON_NAME, _sealed(body))
+        for old in folder.glob(WEIGHTS_PATTERN):
+            if old.name != weights:
+                old.unlink()
+    except OSError as error:
+        raise StorageError(f"{folder}: the program could not be written: {error}. What was there is untouched.") from error
+    return folder
+
+
+def load(folder: str | Path) -> Program:
+    """Read a program; the model's class is not needed. A damaged or foreign file is an error that says so."""
+    folder = Path(folder)
+    body = _opened(folder / JSON_NAME)
+    try:
+        content = (folder / body["weights"]).read_bytes()
+    except OSError as error:
+        raise StorageError(f"{folder}: its weights file is missing: {error}. Save the program again.") from error
+    if hashlib.sha256(content).hexdigest() != body["weights_sha256"]:
+        raise StorageError(f"{folder / body['weights']}: the file is damaged: its checksum differs from the one saved.")
+    try:
+        return _rebuild(body, safetensors.torch.load(content))
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
+        raise StorageError(f"{folder}: the program cannot be read: {type(error).__name__}: {error}.") from error
+
+
+def _sealed(body: dict[str, Any]) -> bytes:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    seal = hashlib.sha256(text.encode()).hexdigest()
+    return f'{{"format":"{FORMAT}","version":{VERSION},"sha256":"{seal}","program":\n{text}\n}}\n'.encode()
+
+
+def _opened(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError as error:
+        raise StorageError(f"{path.parent}: there is no {path.name}, so no program was saved here.") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path}: cannot be read: {error}.") from error
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise StorageError(f"{path}: the file is damaged or was cut off: {error}.") from error
+    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+        raise StorageError(f"{path}: this is not a program that quaver.save wrote.")
+    if whole.get("version") != VERSION:
+        raise StorageError(f"{path}: version {whole.get('version')!r} of the format; this Quaver reads {VERSION}.")
+    body: dict[str, Any] = whole.get("program", {})
+    seal = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    if hashlib.sha256(seal).hexdigest() != whole.get("sha256"):
+        raise StorageError(f"{path}: the file is damaged: its checksum differs from the one saved.")
+    return body
+
+
+def _tensors(program: Program) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+    """Every tensor once, and what each name is: tied names point to the first."""
+    found: dict[str, Tensor] = {}
+    first: dict[int, str] = {}
+    kinds = []
+    state = set(program.state_dict(keep_vars=True))
+    every = [("parameter", *pair) for pair in program.named_parameters(remove_duplicate=False)]
+    every += [("buffer", *pair) for pair in program.named_buffers(remove_duplicate=False)]
+    for kind, name, tensor in every:
+        entry: dict[str, Any] = {"name": name, "kind": kind}
+        if id(tensor) in first:
+            entry["same_as"] = first[id(tensor)]
+        else:
+            first[id(tensor)] = name
+            found[name] = tensor.detach().cpu().contiguous().clone()
+        if kind == "parameter":
+            entry["trains"] = tensor.requires_grad
+        else:
+            entry["persistent"] = name in state
+        kinds.append(entry)
+    return found, kinds
+
+
+def _describe(program: Program) -> dict[str, Any]:
+    quantizers = {}
+    for name, quantizer in program.quantizers():
+        if quantizer.kind not in KINDS or quantizer.preprocess is not None:
+            raise StorageError(f"{name!r}: a custom function is code, which is not saved. Save program.state_dict() instead.")
+        switches = {"observing": quantizer.observing, "quantizing": quantizer.quantizing}
+        quantizers[name] = {"options": quantizer.options(), "switches": switches}
+    placements = asdict(program.placements)
+    placements["quantized"] = sorted(placements["quantized"])
+    placements["plan"] = {
+        name: {"weight": wish.weight, "inputs": list(wish.inputs.items())} for name, wish in program.placements.plan.items()
+    }
+    signature = program.signature
+    inputs = [
+        {"name": leaf.name, "shape": leaf.shape, "dtype": encode(leaf.dtype)} if isinstance(leaf, InputTensor) else encode(leaf)
+        for leaf in signature.inputs
+    ]
+    return {
+        "stage": program.stage.value,
+        "for_test": program.for_test,
+        "training": program.training,
+        "history": program.history,
+        "graphs": {mode: encode_graph(graph) for mode, graph in program.graphs.items()},
+        "inputs": inputs,
+        "call": encode_structure(signature.in_spec),
+        "result": encode_structure(signature.out_spec),
+        "quantizers": quantizers,
+        "placements": placements,
+        "records": [asdict(record) for record in program.records],
+    }
+
+
+def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
+    root = nn.Module()
+    placements = body["placements"]
+    for name, saved in body["quantizers"].items():
+        quantizer = build(**saved["options"])
+        quantizer.observing, quantizer.quantizing = saved["switches"]["observing"], saved["switches"]["quantizing"]
+        mount(root, placements["quantizers"][name], quantizer)
+    kept: dict[str, Tensor] = {}
+    for entry in body["tensors"]:
+        container, leaf = home(root, entry["name"])
+        if entry["kind"] == "parameter":
+            source = entry.get("same_as", entry["name"])
+            if source not in kept:
+                kept[source] = nn.Parameter(tensors[source], requires_grad=entry["trains"])
+            container._parameters[leaf] = kept[source]  # type: ignore[assignment]
+        elif leaf in container._buffers:
+            container._buffers[leaf] = tensors[entry.get("same_as", entry["name"])]
+        else:
+            container.register_buffer(leaf, tensors[entry.get("same_as", entry["name"])], persistent=entry["persistent"])
+    plan = {
+        name: OpPlan(wish["weight"], {int(position): options for position, options in wish["inputs"]})
+        for name, wish in placements.pop("plan").items()
+    }
+    inputs = tuple(
+        InputTensor(leaf["name"], tuple(leaf["shape"]), decode(leaf["dtype"], {})) if _is_tensor(leaf) else decode(leaf, {})
+        for leaf in body["inputs"]
+    )
+    program = Program(
+        root,
+        {mode: decode_graph(nodes) for mode, nodes in body["graphs"].items()},
+        Signature(inputs, decode_structure(body["call"]), decode_structure(body["result"])),
+        stage=Stage(body["stage"]),
+        placements=Placements(plan=plan, **(placements | {"quantized": frozenset(placements["quantized"])})),
+        records=tuple(OpRecord(**record) for record in body["records"]),
+        history=tuple(body["history"]),
+        for_test=body["for_test"],
+    )
+    torch.nn.Module.train(program, body["training"])
+    return program
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, dict) and "shape" in leaf

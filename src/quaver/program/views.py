@@ -1,0 +1,63 @@
+"""Modules that are other objects over the same tensors."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from torch import fx, nn
+
+
+def view(module: nn.Module, seen: dict[int, nn.Module] | None = None) -> nn.Module:
+    """A copy of a module tree that shares every parameter and buffer, for good.
+
+    The copies hold the originals' own dictionaries of tensors, so ``.to()``, a training step or a loaded checkpoint on
+    one side is there on the other. Train/eval mode and switches are each side's own.
+    """
+    seen = {} if seen is None else seen
+    if id(module) not in seen:
+        twin = copy.copy(module)
+        seen[id(module)] = twin
+        twin._modules = {
+            name: None if child is None else view(child, seen) for name, child in module._modules.items()
+        }
+    return seen[id(module)]
+
+
+def mount(root: nn.Module, path: str, module: nn.Module) -> None:
+    """Put a module at a dotted path."""
+    container, leaf = home(root, path)
+    container._modules[leaf] = module
+
+
+def home(root: nn.Module, path: str) -> tuple[nn.Module, str]:
+    """The container for what stands at a dotted path, made if need be, and its name in there."""
+    *parents, leaf = path.split(".")
+    for name in parents:
+        if root._modules.get(name) is None:
+            root._modules[name] = nn.Module()
+        root = root._modules[name]  # type: ignore[assignment]
+    return root, leaf
+
+
+def read(root: nn.Module, path: str) -> Any:
+    """The tensor or module at a dotted path. Asks the module's own tables, where no method can hide a child's name."""
+    value: Any = root
+    for name in path.split("."):
+        value = next(table[name] for table in (value._modules, value._parameters, value._buffers) if name in table)
+    return value
+
+
+class Executable(nn.Module):
+    """A graph as something to call, reading the very tensors and modules of ``root``."""
+
+    def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
+        super().__init__()
+        self._parameters, self._buffers, self._modules = root._parameters, root._buffers, root._modules
+        code = graph.python_code("self")
+        names = dict(code.globals)
+        exec(compile(code.src, "<quaver graph>", "exec"), names)
+        self._run: Callable[..., Any] = names["forward"]
+
+    def forward(self, *inputs: Any) -> Any:
+        """Run the graph."""
+        return self._run(self, *inputs)

@@ -1,0 +1,37 @@
+"""Quantizers: what makes a tensor feel integer rounding. One range rule per file, one arithmetic underneath."""
+
+from typing import Any
+
+from quaver.quantizers.abs_max import AbsMax
+from quaver.quantizers.channel_wise_abs_max import ChannelWiseAbsMax
+from quaver.quantizers.custom import CustomQuantizer
+from quaver.quantizers.moving_average_abs_max import MovingAverageAbsMax
+from quaver.quantizers.observer import Observer
+from quaver.quantizers.quantizer import Quantizer
+from quaver.quantizers.range_abs_max import RangeAbsMax
+
+KINDS: dict[str, type[Quantizer]] = {
+    rule.kind: rule for rule in (AbsMax, ChannelWiseAbsMax, RangeAbsMax, MovingAverageAbsMax, Observer)
+}
+
+
+def build(kind: str, **options: Any) -> Quantizer:
+    """A quantizer by the name of its range rule.
+
+    >>> build("range_abs_max", bits=4, window_size=100)
+    RangeAbsMax(bits=4, signed=True, pass_through=False, tensors=1, window_size=100)
+    """
+    return KINDS[kind](**options)
+
+
+__all__ = [
+    "KINDS",
+    "AbsMax",
+    "ChannelWiseAbsMax",
+    "CustomQuantizer",
+    "MovingAverageAbsMax",
+    "Observer",
+    "Quantizer",
+    "RangeAbsMax",
+    "build",
+]

@@ -1,0 +1,51 @@
+"""Range rule ``abs_max``: the tensor at hand decides, every time."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quaver.quantizers.quantizer import Quantizer
+
+
+class AbsMax(Quantizer):
+    """Threshold = max|x| of the tensor at hand, in training and in evaluation.
+
+    Right for weights, which are the same for every batch. For activations the result depends on the batch; what a frozen
+    program uses is the last training tensor's.
+
+    >>> q = AbsMax(bits=8)
+    >>> q(torch.tensor([0.0, 63.5, -127.0])), q.threshold
+    (tensor([   0.,   64., -127.]), tensor(127.))
+    """
+
+    kind = "abs_max"
+
+    def __init__(self, bits: int = 8, *, signed: bool = True, pass_through: bool = False, tensors: int = 1) -> None:
+        super().__init__(bits, signed=signed, pass_through=pass_through, tensors=tensors)
+        self.last: Tensor
+        self.register_buffer("last", torch.zeros(tensors))
+
+    def observe(self, x: Tensor, tensor: int = 0) -> None:
+        """Remember max|x|."""
+        largest, finite = self.largest(x)
+        slot = self.last[tensor]
+        slot.copy_(torch.where(finite, largest, slot))
+
+    @property
+    def threshold(self) -> Tensor:
+        """max|x| of the last tensor seen."""
+        return self.last.amax()
+
+    def range_for(self, x: Tensor, tensor: int | None) -> tuple[Tensor, Tensor | None]:
+        """max|x| of this very tensor."""
+        with torch.no_grad():
+            if self.training and self.observing and tensor is not None:
+                self.observe(x.detach(), tensor)
+                return self.last[tensor].clone(), None
+            return self.largest(x.detach())[0], None
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        # A weight's range follows from the weight: a state dict without it (a float model's) is complete.
+        state_dict.setdefault(prefix + "last", self.last)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # type: ignore[no-untyped-call]

@@ -1,0 +1,107 @@
+"""The one rounding rule everything in Quaver shares, as pure functions of tensors.
+
+``integers = clamp(round(x · 1/scale), low, high)``, ties to even, and ``x ≈ integers · scale``. It is written as a product
+with the reciprocal because that is what the engines compute (oneDNN, XNNPACK, ``torch.ops.quantized_decomposed``); a
+division differs from it in the last bit, which is enough to land on the other side of a tie.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from quaver.grid import Grid
+
+# A tensor of zeros has threshold 0, and a step of 0 would turn it into 0/0. Any positive step keeps it exactly zero.
+# This one keeps step and reciprocal well inside float32.
+SMALLEST_THRESHOLD = 1e-30
+
+
+def scale_of(threshold: Tensor, grid: Grid) -> Tensor:
+    """The step between two integers when ``threshold`` lies on the largest one.
+
+    >>> scale_of(torch.tensor(12.7), Grid(8))
+    tensor(0.1000)
+    """
+    return threshold.clamp_min(SMALLEST_THRESHOLD) / grid.high
+
+
+def quantize(x: Tensor, scale: Tensor | float, grid: Grid) -> Tensor:
+    """Round ``x`` onto the grid; the result holds integers, as floats. Ties go to even, overflow saturates.
+
+    >>> quantize(torch.tensor([0.25, 0.75, -99.0]), 0.5, Grid(8))
+    tensor([   0.,    2., -127.])
+    """
+    return round_between(x, scale, grid.low, grid.high)
+
+
+def round_between(x: Tensor, scale: Tensor | float, low: int, high: int) -> Tensor:
+    """`quantize` for a grid given by its ends."""
+    return (x * (1.0 / scale)).round_().clamp_(low, high)
+
+
+def dequantize(integers: Tensor, scale: Tensor | float) -> Tensor:
+    """The real numbers that ``integers`` stand for."""
+    return integers * scale
+
+
+class _RoundStraightThrough(torch.autograd.Function):
+    """Forward: `quantize`. Backward: gradient ``1/scale`` where the integer did not saturate, 0 where it did."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
+        ctx.grid, ctx.pass_through = grid, pass_through
+        # x and not a mask is kept: whoever made x (a ReLU, say) mostly keeps it too, so it costs no memory.
+        ctx.save_for_backward(*((scale,) if pass_through else (scale, x)))
+        return quantize(x, scale, grid)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        scale, *kept = ctx.saved_tensors
+        inverse = 1.0 / scale
+        if kept:
+            gradient = _where_not_saturated(gradient, kept[0] * inverse, ctx.grid)
+        return gradient * inverse, None, None, None
+
+
+class _FakeQuantize(torch.autograd.Function):
+    """Forward: ``dequantize(quantize(x))``. Backward: gradient 1 where the integer did not saturate, 0 where it did."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid) -> Tensor:
+        ctx.grid = grid
+        ctx.save_for_backward(x, scale)
+        return quantize(x, scale, grid).mul_(scale)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        x, scale = ctx.saved_tensors
+        return _where_not_saturated(gradient, x * (1.0 / scale), ctx.grid), None, None
+
+
+def _where_not_saturated(gradient: Tensor, steps: Tensor, grid: Grid) -> Tensor:
+    # hardtanh's backward is exactly this mask in one pass over memory. Half a step beyond the last integer still
+    # rounds to it, so the largest value of a tensor, which defines the threshold, keeps its gradient.
+    low, high = grid.low - 0.5, grid.high + 0.5
+    return torch.ops.aten.hardtanh_backward(gradient, steps, low, high)  # type: ignore[no-any-return]
+
+
+def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False) -> Tensor:
+    """``x`` as its integers would give it back; float32 inside, the dtype of ``x`` outside.
+
+    The gradient is 1 where the integer did not saturate and 0 where it did; with ``pass_through`` it is 1 everywhere.
+    """
+    exact = x.float()
+    if pass_through:
+        rounded = exact + (dequantize(quantize(exact.detach(), scale, grid), scale) - exact).detach()
+    else:
+        rounded = _FakeQuantize.apply(exact, scale, grid)
+    return rounded.to(x.dtype)
+
+
+def integers_with_gradient(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False) -> Tensor:
+    """`quantize`, differentiable by the same rule as `fake_quantize`: ``integers · scale`` has the gradient of that."""
+    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through)  # type: ignore[no-any-return]

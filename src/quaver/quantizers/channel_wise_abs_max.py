@@ -1,0 +1,58 @@
+"""Range rule ``channel_wise_abs_max``: one threshold per channel of a weight, always from the weight as it is."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quaver.quantizers.quantizer import Quantizer
+
+
+class ChannelWiseAbsMax(Quantizer):
+    """Threshold of channel c = max|w| over every axis but the channel axis.
+
+    Computed anew from the weight at every call: an optimizer step can never leave it behind.
+
+    >>> q = ChannelWiseAbsMax(bits=8, axis=0)
+    >>> _ = q(torch.tensor([[1.0, -2.0], [0.5, 0.25]]))
+    >>> q.threshold
+    tensor([2.0000, 0.5000])
+    """
+
+    kind = "channel_wise_abs_max"
+
+    def __init__(
+        self, bits: int = 8, axis: int = 0, *, signed: bool = True, pass_through: bool = False, tensors: int = 1
+    ) -> None:
+        super().__init__(bits, signed=signed, pass_through=pass_through, tensors=tensors)
+        self.axis = axis
+        self.last: Tensor
+        self.register_buffer("last", torch.zeros(0), persistent=False)
+
+    @property
+    def threshold(self) -> Tensor:
+        """max|w| of each channel of the last weight seen."""
+        return self.last
+
+    def range_for(self, x: Tensor, tensor: int | None) -> tuple[Tensor, Tensor | None]:
+        """max|w| of each channel of this very weight."""
+        with torch.no_grad():
+            others = [axis for axis in range(x.dim()) if axis != self.axis % x.dim()]
+            largest = x.detach().abs().amax(others).float() if others else x.detach().abs().float()
+            if self.last.shape == largest.shape and self.last.device == largest.device:
+                self.last.copy_(largest)
+            else:
+                self.last = largest.clone()
+            return largest, None
+
+    def per_channel(self, values: Tensor, like: Tensor) -> Tensor:
+        """``values`` along the channel axis of ``like``."""
+        if values.dim() == 0:
+            return values
+        shape = [1] * like.dim()
+        shape[self.axis] = -1
+        return values.view(shape)
+
+    def options(self) -> dict[str, Any]:
+        """As the base class, and the axis."""
+        return super().options() | {"axis": self.axis}

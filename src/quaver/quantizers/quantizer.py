@@ -1,0 +1,129 @@
+"""What every quantizer is: a range, a grid, and two switches."""
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from quaver.grid import Grid
+from quaver.quantizers.arithmetic import fake_quantize, integers_with_gradient, scale_of
+
+
+class Quantizer(nn.Module):
+    """Let a network feel integer rounding while it still computes in float.
+
+    Forward: the input rounded to ``bits`` bits and back, in float32 inside whatever the dtype outside.
+    Backward: gradient 1 where the integer did not saturate, 0 where it did (``pass_through=True``: 1 everywhere).
+
+    A subclass says where the range comes from: `observe` looks at a training tensor, `threshold` is the absolute maximum
+    it settled on. One quantizer can serve several tensors that must share a range (the inputs of a concatenation);
+    ``tensors`` says how many, and each is observed by its own index so that none dilutes another.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, bits: int = 8, *, signed: bool = True, pass_through: bool = False, tensors: int = 1) -> None:
+        super().__init__()
+        self.grid = Grid(bits, signed)
+        self.pass_through = pass_through
+        self.tensors = tensors
+        self.observing = True
+        self.quantizing = True
+        self.preprocess: nn.Module | None = None
+        # How many observed tensors held NaN or Inf. They are left out of the range; a program names them in a warning.
+        self.nonfinite: Tensor
+        self.register_buffer("nonfinite", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def observe(self, x: Tensor, tensor: int = 0) -> None:
+        """Take one training tensor into account."""
+        raise NotImplementedError
+
+    @property
+    def threshold(self) -> Tensor:
+        """The absolute maximum: what lies on the grid's largest integer."""
+        raise NotImplementedError
+
+    @property
+    def seen(self) -> Tensor | None:
+        """Whether there is a range yet, as a tensor so that asking costs no synchronisation. None: there always is."""
+        return None
+
+    @property
+    def scale(self) -> Tensor:
+        """The step between neighbouring integers."""
+        return scale_of(self.threshold, self.grid)
+
+    def range_for(self, x: Tensor, tensor: int | None) -> tuple[Tensor, Tensor | None]:
+        """Threshold for ``x``, observed first when training, and `seen` (None: just now, no need to ask)."""
+        if self.training and self.observing and tensor is not None:
+            with torch.no_grad():
+                self.observe(x.detach(), tensor)
+            return self.threshold, None
+        return self.threshold, self.seen
+
+    def per_channel(self, values: Tensor, like: Tensor) -> Tensor:
+        """``values`` in a shape that broadcasts against ``like``; a quantizer with channels overrides this."""
+        return values
+
+    def forward(self, x: Tensor, tensor: int | None = 0) -> Tensor:
+        """``x`` rounded onto the grid and back; ``tensor`` is its index, None for one that was observed already."""
+        if self.preprocess is not None:
+            x = self.preprocess(x)
+        threshold, seen = self.range_for(x, tensor)
+        if not self.quantizing:
+            return x
+        scale = self.per_channel(scale_of(threshold, self.grid), x)
+        rounded = fake_quantize(x, scale, self.grid, pass_through=self.pass_through)
+        return rounded if seen is None else torch.where(seen, rounded, x)
+
+    def integers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Integers (as float32) and the step, so that ``integers · step`` is what `forward` gives; never observes.
+
+        Switched off, or with no range yet, these are ``x`` itself and 1.
+        """
+        if self.preprocess is not None:
+            x = self.preprocess(x)
+        if not self.quantizing:
+            return x.float(), torch.ones((), device=x.device)
+        threshold, seen = self.range_for(x, None)
+        scale = scale_of(threshold, self.grid)
+        whole = integers_with_gradient(x, self.per_channel(scale, x), self.grid, pass_through=self.pass_through)
+        if seen is None:
+            return whole, scale
+        return torch.where(seen, whole, x.float()), torch.where(seen, scale, 1.0)
+
+    def largest(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """max|x| in float32, and whether it is finite; counts it when not."""
+        if x.numel() == 0:  # an empty batch says nothing about the range, and has no maximum
+            return torch.zeros((), device=x.device), torch.zeros((), dtype=torch.bool, device=x.device)
+        if self.grid.signed:
+            low, high = torch.aminmax(x)
+            largest = torch.maximum(-low, high).float()
+        else:
+            largest = x.amax().clamp_min(0).float()
+        finite = torch.isfinite(largest)
+        self.nonfinite.add_(~finite)
+        return largest, finite
+
+    def options(self) -> dict[str, Any]:
+        """What `quaver.quantizers.build` needs to make this quantizer again."""
+        return {
+            "kind": self.kind,
+            "bits": self.grid.bits,
+            "signed": self.grid.signed,
+            "pass_through": self.pass_through,
+            "tensors": self.tensors,
+        }
+
+    def extra_repr(self) -> str:
+        """The options, as ``print`` shows them."""
+        return ", ".join(f"{key}={value!r}" for key, value in self.options().items() if key != "kind")
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Quantizer":
+        """Follow ``.to(device)`` but stay in float32: ``.half()`` on a model must not round its thresholds."""
+
+        def keep_dtype(tensor: Tensor) -> Tensor:
+            moved: Tensor = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        return super()._apply(keep_dtype, recurse)  # type: ignore[no-any-return,no-untyped-call]
