@@ -28,7 +28,7 @@ class Grid:
     @property
     def high(self) -> int:
         """The largest integer; a threshold lies exactly on it."""
-        return 2 ** (self.bits - 1) - 1 if self.signed else 2**self.bits - 1
+        return (1 << (self.bits - 1 if self.signed else self.bits)) - 1
 
     @property
     def low(self) -> int:

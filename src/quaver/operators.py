@@ -99,7 +99,7 @@ def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str |
     if node.op != "call_function" or node.target is operator.getitem or not isinstance(node.target, torch._ops.OpOverload):
         return None
     name = packet(node)
-    if name in _UNSEEN or name.startswith("sym_") or name.startswith("_assert"):
+    if name in _UNSEEN or name.startswith(("sym_", "_assert")):
         return None
     if name == "conv2d" and weight_shape is not None and weight_shape[1] == 1 and argument(node, "groups") > 1:
         return "depthwise_conv2d"

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
@@ -71,7 +70,7 @@ def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any
     )
     _add_constants(program, exported)
     program.training = model.training
-    return program
+    return program.build()
 
 
 def _batched(tensors: list[Tensor]) -> list[bool]:

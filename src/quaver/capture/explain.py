@@ -1,5 +1,6 @@
 """Say which module and which line of a model's source kept it from being captured."""
 
+import linecache
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +46,7 @@ def _innermost(tb: TracebackType | None, names: dict[int, str]) -> tuple[nn.Modu
             module = owner
         filename = frame.f_code.co_filename
         if not filename.startswith((_TORCH, _HERE, "<")):
-            line = f"{filename}:{number}: {traceback.linecache.getline(filename, number).strip()!r}"
+            line = f"{filename}:{number}: {linecache.getline(filename, number).strip()!r}"
     return module, line
 
 

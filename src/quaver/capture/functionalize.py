@@ -6,8 +6,26 @@ from torch import fx
 from quaver.operators import packet
 
 _ELEMENTWISE = frozenset(
-    "relu_ relu6_ hardtanh_ hardswish_ hardsigmoid_ silu_ sigmoid_ leaky_relu_ elu_ mish_ tanh_ clamp_ clamp_min_ "
-    "dropout_ add_ sub_ mul_ div_".split()
+    [
+        "relu_",
+        "relu6_",
+        "hardtanh_",
+        "hardswish_",
+        "hardsigmoid_",
+        "silu_",
+        "sigmoid_",
+        "leaky_relu_",
+        "elu_",
+        "mish_",
+        "tanh_",
+        "clamp_",
+        "clamp_min_",
+        "dropout_",
+        "add_",
+        "sub_",
+        "mul_",
+        "div_",
+    ]
 )
 
 

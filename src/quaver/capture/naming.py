@@ -41,7 +41,7 @@ class Naming:
 
     def _op(self, node: fx.Node, met: dict[Any, int]) -> Op | None:
         weight = node.args[1] if len(node.args) > 1 else None
-        shape = self._shape_of(weight.target) if isinstance(weight, fx.Node) and weight.op == "get_attr" else None
+        shape = self._shape_of(str(weight.target)) if isinstance(weight, fx.Node) and weight.op == "get_attr" else None
         op_type = type_of(node, shape)
         if op_type is None or _is_counter(node):
             return None
@@ -51,7 +51,9 @@ class Naming:
         twins, position = self._named[key], met[key]
         met[key] += 1
         if position == len(twins):
-            twins.append(self._unique(path if module_type.startswith("torch.nn.") and path else f"{path}.{op_type}".lstrip(".")))
+            twins.append(
+                self._unique(path if module_type.startswith("torch.nn.") and path else f"{path}.{op_type}".lstrip("."))
+            )
         scope = ".".join(part for part in (path, added) if part)
         return Op(twins[position], op_type, scope, _source(node.meta.get("stack_trace") or ""))
 

@@ -72,9 +72,7 @@ def rescaled(
         return result if bias is None else result + _along(channels, bias.float(), total)
 
 
-def matrix_product(
-    operation: Operation, x: Tensor, y: Tensor, x_scale: Tensor | float, y_scale: Tensor | float
-) -> Tensor:
+def matrix_product(operation: Operation, x: Tensor, y: Tensor, x_scale: Tensor | float, y_scale: Tensor | float) -> Tensor:
     """A matrix product of integers, rescaled once; ``y`` may have a step per column."""
     with torch.autocast(x.device.type, enabled=False):
         return operation(x, y) * (x_scale * y_scale)

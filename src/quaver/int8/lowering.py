@@ -108,7 +108,7 @@ class _Lowering:
         return None
 
     def fake_quant(self, node: fx.Node) -> fx.Node:
-        assert isinstance(node.target, str) and isinstance(node.args[0], fx.Node)
+        assert isinstance(node.target, str)
         pair = self.call(kernels.live_integers, self.result.create_node("get_attr", node.target), node.args[0])
         whole, scale = self.call(operator.getitem, pair, 0), self.call(operator.getitem, pair, 1)
         self.integers[node] = (whole, scale)

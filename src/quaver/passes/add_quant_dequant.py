@@ -1,35 +1,23 @@
 """The second pass: quantizers for ops without weights, so that the path between convolutions stays in integers."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import fx
 
-from quaver.config.check import Rule, boolean, check, names, one_of, rate, texts, whole
-from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
+from quaver.config.check import boolean, names
 from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, is_parameter, keeps_range
 from quaver.passes.base import Pass
 from quaver.passes.placement import ops_by_name, place, results, strip
-from quaver.passes.wishes import ends_convolution, is_float, quantizer_options, skipped_by
+from quaver.passes.wishes import InputQuantizers, ends_convolution, is_float, skipped_by
 from quaver.program import EVAL, OpPlan, Program, Stage
 from quaver.targets import TARGETS
 
 WITHOUT_WEIGHT = OP_TYPES - CONVOLUTIONS - {"mul"}
-RULES: dict[str, Rule] = {
-    "quantizable_op_type": names(WITHOUT_WEIGHT),
-    "skip_pattern": texts(),
-    "activation_quantize_type": one_of(*ACTIVATION_TYPES),
-    "activation_bits": BITS_RULE,
-    "window_size": whole(1),
-    "moving_rate": rate(),
-    "pass_through": boolean(),
-    "leave_outputs_float": boolean(),
-    "target": one_of(*TARGETS),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AddQuantDequantPass(Pass):
+class AddQuantDequantPass(InputQuantizers, Pass):
     """Rewrite ``x + y`` as ``fq(x) + fq(y)`` for every op listed that has no weight.
 
     Where the target adds inside the convolution, ``conv + y`` becomes ``conv + fq(y)``: the sum is rounded once, behind it.
@@ -40,26 +28,14 @@ class AddQuantDequantPass(Pass):
     needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
     otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
 
-    quantizable_op_type: tuple[str, ...] | list[str] = ("elementwise_add", "pool2d")
-    skip_pattern: str | tuple[str, ...] | list[str] = ("skip_quant",)
-    activation_quantize_type: str = "moving_average_abs_max"
-    activation_bits: int = 8
-    window_size: int = 10000
-    moving_rate: float = 0.9
-    pass_through: bool = False
-    leave_outputs_float: bool = False
-    target: str = "openvino"
-    act_quantize_func: Any = None
-    act_preprocess_func: Any = None
+    own_rules: ClassVar = {"quantizable_op_type": names(WITHOUT_WEIGHT), "leave_outputs_float": boolean()}
 
-    def __post_init__(self) -> None:
-        check(type(self).__name__, {key: getattr(self, key) for key in RULES}, RULES)
+    quantizable_op_type: tuple[str, ...] | list[str] = ("elementwise_add", "pool2d")
+    leave_outputs_float: bool = False
 
     def rewrite(self, program: Program) -> Program:
         """Wish for the inputs of the listed ops."""
-        options = quantizer_options(
-            self, self.activation_quantize_type, self.activation_bits, self.act_quantize_func, self.act_preprocess_func
-        )
+        options = self.input_options()
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
         ops = ops_by_name(strip(program.graphs[EVAL]))

@@ -30,7 +30,21 @@ from quaver.quantizers.observer import Observer
 
 CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
 ACTIVATIONS = frozenset(
-    "relu relu6 hardtanh hard_swish hard_sigmoid swish sigmoid leaky_relu elu gelu tanh mish clamp".split()
+    [
+        "relu",
+        "relu6",
+        "hardtanh",
+        "hard_swish",
+        "hard_sigmoid",
+        "swish",
+        "sigmoid",
+        "leaky_relu",
+        "elu",
+        "gelu",
+        "tanh",
+        "mish",
+        "clamp",
+    ]
 )
 
 

@@ -12,7 +12,7 @@ from quaver.int8.lowering import foldable_batch_norm, is_fake_quant
 from quaver.operators import argument, channel_axis, is_parameter
 from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
-from quaver.program import EVAL, Program, Stage, copy_graph
+from quaver.program import EVAL, Placements, Program, Stage, copy_graph
 from quaver.program.views import home, read
 from quaver.quantizers import CustomQuantizer
 
@@ -41,6 +41,7 @@ class QuantizationFreezePass(Pass):
             graphs={EVAL: freezing.graph},
             stage=Stage.FROZEN,
             records=records,
+            placements=Placements(),
         )
 
 
@@ -109,10 +110,13 @@ class _Freezing:
         axis = channel_axis(op.type) % parameter.dim()
         norm = foldable_batch_norm(op_node)
         if norm is not None:
-            keys = ("weight", "bias", "running_mean", "running_var")
-            statistics = [self.value(argument(norm, key)) for key in keys]
+            gamma, beta, mean, variance = (
+                self.value(argument(norm, key)) for key in ("weight", "bias", "running_mean", "running_var")
+            )
+            assert mean is not None
+            assert variance is not None
             bias = self.value(argument(op_node, "bias"))
-            factor, bias = fold_batch_norm(scale, bias, *statistics, argument(norm, "eps"))  # type: ignore[arg-type]
+            factor, bias = fold_batch_norm(scale, bias, gamma, beta, mean, variance, argument(norm, "eps"))
             integers, scale = turn_sign(integers, scale, factor, axis)
             self.set_bias(op_node, self.store(f"{op.name}.bias", bias))
             norm.replace_all_uses_with(op_node)

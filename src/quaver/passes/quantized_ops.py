@@ -1,7 +1,7 @@
 """The ``quantized_decomposed`` ops that frozen graphs are written in; exporters know them by these names."""
 
 import torch
-import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers torch.ops.quantized_decomposed)
+import torch.ao.quantization.fx._decomposed
 from torch import fx
 
 from quaver.grid import Grid

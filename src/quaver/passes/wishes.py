@@ -1,12 +1,27 @@
-"""Questions that both quantizing passes ask of an op."""
+"""What the two quantizing passes share: their options, and the questions they ask of an op."""
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import fx
 
+from quaver.config.check import Rule, boolean, check, one_of, rate, texts, whole
+from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
 from quaver.operators import packet
 from quaver.program import Op
+from quaver.program.placements import Options
+from quaver.targets import TARGETS
+
+COMMON_RULES: dict[str, Rule] = {
+    "skip_pattern": texts(),
+    "activation_quantize_type": one_of(*ACTIVATION_TYPES),
+    "activation_bits": BITS_RULE,
+    "window_size": whole(1),
+    "moving_rate": rate(),
+    "pass_through": boolean(),
+    "target": one_of(*TARGETS),
+}
 
 _FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear", "batch_norm"})
 
@@ -32,20 +47,38 @@ def ends_convolution(node: fx.Node) -> bool:
     return packet(node) != "batch_norm" or ends_convolution(node.args[0])  # type: ignore[arg-type]
 
 
-class RangeOptions(Protocol):
-    """What both passes say about ranges."""
+@dataclass(frozen=True, kw_only=True)
+class InputQuantizers:
+    """What the two quantizing passes have in common: how the inputs of an op are quantized."""
 
-    @property
-    def window_size(self) -> int: ...
-    @property
-    def moving_rate(self) -> float: ...
-    @property
-    def pass_through(self) -> bool: ...
+    skip_pattern: str | tuple[str, ...] | list[str] = ("skip_quant",)
+    activation_quantize_type: str = "moving_average_abs_max"
+    activation_bits: int = 8
+    window_size: int = 10000
+    moving_rate: float = 0.9
+    pass_through: bool = False
+    target: str = "openvino"
+    act_quantize_func: Any = None
+    act_preprocess_func: Any = None
 
+    def __post_init__(self) -> None:
+        rules = COMMON_RULES | self.own_rules
+        check(type(self).__name__, {key: getattr(self, key) for key in rules}, rules)
 
-def quantizer_options(said: RangeOptions, kind: str, bits: int, function: Any, preprocess: Any) -> dict[str, Any]:
-    """What a quantizer is made from: the options its range rule knows, and the user's own functions if there are any."""
-    own = {"range_abs_max": {"window_size": said.window_size}, "moving_average_abs_max": {"moving_rate": said.moving_rate}}
-    custom = {"function": function, "preprocess": preprocess}
-    given = {key: value for key, value in custom.items() if value is not None}
-    return {"kind": kind, "bits": bits, "pass_through": said.pass_through} | own.get(kind, {}) | given
+    own_rules: ClassVar[dict[str, Rule]] = {}
+
+    def input_options(self) -> Options:
+        """What the quantizer of an input is made from."""
+        functions = (self.act_quantize_func, self.act_preprocess_func)
+        return self.options(self.activation_quantize_type, self.activation_bits, *functions)
+
+    def options(self, kind: str, bits: int, function: Any, preprocess: Any) -> Options:
+        """The options that a range rule knows, and the user's own functions if there are any."""
+        own: dict[str, Options] = {
+            "range_abs_max": {"window_size": self.window_size},
+            "moving_average_abs_max": {"moving_rate": self.moving_rate},
+        }
+        custom = {"function": function, "preprocess": preprocess}
+        given = {key: value for key, value in custom.items() if value is not None}
+        common: Options = {"kind": kind, "bits": bits, "pass_through": self.pass_through}
+        return common | own.get(kind, {}) | given

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import torch
-import torch.ao.quantization.fx._decomposed  # noqa: F401  (registers torch.ops.quantized_decomposed)
+import torch.ao.quantization.fx._decomposed
 from torch import fx
 from torch.utils import _pytree as pytree
 
@@ -16,7 +16,26 @@ from quaver.program.record import Op
 _NAMESPACES = frozenset({"aten", "quantized_decomposed", "torchvision"})
 _PYTHON = {
     f"operator.{name}": getattr(operator, name)
-    for name in "getitem add sub mul floordiv truediv mod neg pow eq ne lt le gt ge and_ or_ not_".split()
+    for name in [
+        "getitem",
+        "add",
+        "sub",
+        "mul",
+        "floordiv",
+        "truediv",
+        "mod",
+        "neg",
+        "pow",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "and_",
+        "or_",
+        "not_",
+    ]
 } | {"math.ceil": math.ceil, "math.floor": math.floor, "torch.sym_max": torch.sym_max, "torch.sym_min": torch.sym_min}
 _PYTHON_NAMES = {function: name for name, function in _PYTHON.items()}
 # Targets become part of generated code: a name may hold nothing that could end a string there.

@@ -18,8 +18,9 @@ class OpPlan:
 class Placements:
     """The passes' wishes (``plan``), what they declined and why, and what became of it.
 
-    ``reasons`` says of every float op why it is one. ``root`` is where the quantizers are mounted; ``quantizers`` maps a tensor's name to the module path of its quantizer; ``weights`` maps those of weights to the
-    parameter; ``roles`` says for each op which tensors it reads and writes by which name.
+    ``reasons`` says of every float op why it is one. ``root`` is where the quantizers are mounted; ``quantizers`` maps a
+    tensor's name to the module path of its quantizer; ``weights`` maps those of weights to the parameter; ``roles`` says
+    for each op which tensors it reads and writes, as what.
     """
 
     root: str = ""

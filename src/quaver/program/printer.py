@@ -14,7 +14,9 @@ def table(program: "Program") -> str:
         thresholds = ", ".join(f"{role} {_number(values)}" for role, values in record.thresholds.items())
         rows.append((record.name, record.type, "int8" if record.quantized else "float", thresholds, record.reason))
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    lines = ["  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip() for row in rows]
+    lines = [
+        "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip() for row in rows
+    ]
     quantized = sum(record.quantized for record in records)
     view = ", evaluation view" if program.for_test else ""
     return "\n".join([f"Program ({program.stage.value}{view}): {quantized} of {len(records)} ops quantized", *lines])

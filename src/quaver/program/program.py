@@ -70,9 +70,14 @@ class Program(nn.Module):
 
     def _graph_to_run(self, mode: str) -> Executable:
         if mode not in self._compiled:
-            graph = self.graphs[mode]
-            self._compiled[mode] = Executable(self, lower(graph) if mode == EVAL else graph)
+            self.build()
         return self._compiled[mode]
+
+    def build(self) -> "Program":
+        """Turn the graphs into code now, so that ``torch.compile`` finds only the code."""
+        for mode, graph in self.graphs.items():
+            self._compiled[mode] = Executable(self, lower(graph) if mode == EVAL else graph)
+        return self
 
     def graph_module(self) -> fx.GraphModule:
         """The evaluation graph as it is written (quantize and dequantize ops), for exporters and the curious."""
@@ -119,7 +124,7 @@ class Program(nn.Module):
         twin = Program(tensors or self, graphs, self.signature, **(fields | changes))
         twin.training = self.training and twin.stage.trains
         twin.optimizer_func = self.optimizer_func
-        return twin
+        return twin.build()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Program":
         tensors = nn.Module()
@@ -134,8 +139,9 @@ class Program(nn.Module):
     def _apply(self, fn: Any, recurse: bool = True) -> "Program":
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         device = next((tensor.device for tensor in (*self.parameters(), *self.buffers())), None)
-        if device is not None and any([move_constants(graph, device) for graph in self.graphs.values()]):
-            self._compiled.clear()
+        moved = [device is not None and move_constants(graph, device) for graph in self.graphs.values()]
+        if any(moved):
+            self.build()
         return self
 
     # looking inside
@@ -219,7 +225,9 @@ class Program(nn.Module):
         return table(self)
 
     def __getstate__(self) -> dict[str, Any]:
-        raise StageError("a Program is not pickled: write it with quaver.save(program, folder) and read it with quaver.load.")
+        raise StageError(
+            "a Program is not pickled: write it with quaver.save(program, folder) and read it with quaver.load."
+        )
 
 
 def copy_graph(graph: fx.Graph) -> fx.Graph:

@@ -33,7 +33,9 @@ JSON_NAME, WEIGHTS_PATTERN = "program.json", "weights-*.safetensors"
 def save(program: Program, folder: str | Path) -> Path:
     """Write a program, at any stage, into a folder; a program that was there before is replaced in one step."""
     if not isinstance(program, Program):
-        raise StorageError(f"quaver.save takes a Program, not {type(program).__name__}. quaver.capture makes one of a model.")
+        raise StorageError(
+            f"quaver.save takes a Program, not {type(program).__name__}. quaver.capture makes one of a model."
+        )
     folder = Path(folder)
     tensors, kinds = _tensors(program)
     content = safetensors.torch.save(tensors, metadata={"format": "pt"})
@@ -69,7 +71,7 @@ def load(folder: str | Path) -> Program:
 
 
 def _sealed(body: dict[str, Any]) -> bytes:
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(body, separators=(",", ":"), allow_nan=False)
     seal = hashlib.sha256(text.encode()).hexdigest()
     return f'{{"format":"{FORMAT}","version":{VERSION},"sha256":"{seal}","program":\n{text}\n}}\n'.encode()
 
@@ -90,7 +92,7 @@ def _opened(path: Path) -> dict[str, Any]:
     if whole.get("version") != VERSION:
         raise StorageError(f"{path}: version {whole.get('version')!r} of the format; this Quaver reads {VERSION}.")
     body: dict[str, Any] = whole.get("program", {})
-    seal = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    seal = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
     if hashlib.sha256(seal).hexdigest() != whole.get("sha256"):
         raise StorageError(f"{path}: the file is damaged: its checksum differs from the one saved.")
     return body
@@ -102,6 +104,7 @@ def _tensors(program: Program) -> tuple[dict[str, Tensor], list[dict[str, Any]]]
     first: dict[int, str] = {}
     kinds = []
     state = set(program.state_dict(keep_vars=True))
+    every: list[tuple[str, str, Tensor]]
     every = [("parameter", *pair) for pair in program.named_parameters(remove_duplicate=False)]
     every += [("buffer", *pair) for pair in program.named_buffers(remove_duplicate=False)]
     for kind, name, tensor in every:
@@ -123,7 +126,9 @@ def _describe(program: Program) -> dict[str, Any]:
     quantizers = {}
     for name, quantizer in program.quantizers():
         if quantizer.kind not in KINDS or quantizer.preprocess is not None:
-            raise StorageError(f"{name!r}: a custom function is code, which is not saved. Save program.state_dict() instead.")
+            raise StorageError(
+                f"{name!r}: a custom function is code, which is not saved. Save program.state_dict() instead."
+            )
         switches = {"observing": quantizer.observing, "quantizing": quantizer.quantizing}
         quantizers[name] = {"options": quantizer.options(), "switches": switches}
     placements = asdict(program.placements)
@@ -133,7 +138,9 @@ def _describe(program: Program) -> dict[str, Any]:
     }
     signature = program.signature
     inputs = [
-        {"name": leaf.name, "shape": leaf.shape, "dtype": encode(leaf.dtype)} if isinstance(leaf, InputTensor) else encode(leaf)
+        {"name": leaf.name, "shape": leaf.shape, "dtype": encode(leaf.dtype)}
+        if isinstance(leaf, InputTensor)
+        else encode(leaf)
         for leaf in signature.inputs
     ]
     return {
@@ -154,12 +161,16 @@ def _describe(program: Program) -> dict[str, Any]:
 def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
     root = nn.Module()
     placements = body["placements"]
+    waiting = {}
     for name, saved in body["quantizers"].items():
         quantizer = build(**saved["options"])
         quantizer.observing, quantizer.quantizing = saved["switches"]["observing"], saved["switches"]["quantizing"]
-        mount(root, placements["quantizers"][name], quantizer)
+        waiting[placements["quantizers"][name]] = quantizer
     kept: dict[str, Tensor] = {}
     for entry in body["tensors"]:
+        owner = entry["name"].rpartition(".")[0]
+        if owner in waiting:  # in the order it was saved in, so that an optimizer finds its parameters by position
+            mount(root, owner, waiting.pop(owner))
         container, leaf = home(root, entry["name"])
         if entry["kind"] == "parameter":
             source = entry.get("same_as", entry["name"])
@@ -189,7 +200,7 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         for_test=body["for_test"],
     )
     torch.nn.Module.train(program, body["training"])
-    return program
+    return program.build()
 
 
 def _is_tensor(leaf: Any) -> bool:

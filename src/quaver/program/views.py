@@ -17,9 +17,7 @@ def view(module: nn.Module, seen: dict[int, nn.Module] | None = None) -> nn.Modu
     if id(module) not in seen:
         twin = copy.copy(module)
         seen[id(module)] = twin
-        twin._modules = {
-            name: None if child is None else view(child, seen) for name, child in module._modules.items()
-        }
+        twin._modules = {name: None if child is None else view(child, seen) for name, child in module._modules.items()}
     return seen[id(module)]
 
 
@@ -43,7 +41,10 @@ def read(root: nn.Module, path: str) -> Any:
     """The tensor or module at a dotted path. Asks the module's own tables, where no method can hide a child's name."""
     value: Any = root
     for name in path.split("."):
-        value = next(table[name] for table in (value._modules, value._parameters, value._buffers) if name in table)
+        tables = (value._modules, value._parameters, value._buffers)
+        value = next((table[name] for table in tables if name in table), None)
+        if value is None:
+            raise KeyError(path)
     return value
 
 

@@ -98,10 +98,10 @@ def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = 
     if pass_through:
         rounded = exact + (dequantize(quantize(exact.detach(), scale, grid), scale) - exact).detach()
     else:
-        rounded = _FakeQuantize.apply(exact, scale, grid)
+        rounded = _FakeQuantize.apply(exact, scale, grid)  # type: ignore[no-untyped-call]
     return rounded.to(x.dtype)
 
 
 def integers_with_gradient(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False) -> Tensor:
     """`quantize`, differentiable by the same rule as `fake_quantize`: ``integers · scale`` has the gradient of that."""
-    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through)  # type: ignore[no-any-return]
+    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through)  # type: ignore[no-any-return,no-untyped-call]
