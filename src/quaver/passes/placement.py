@@ -154,9 +154,10 @@ class _Placing:
         self.roles[name]["weight"] = title
         for mode, ops in self.ops.items():
             if name in ops:
-                reader = weight_of(ops[name], op_type)
-                assert reader is not None
-                ops[name].replace_input_with(reader, self.call(mode, title, reader, 0))
+                stored = weight_of(ops[name], op_type)
+                assert stored is not None
+                placed = [user for user in stored.users if user.meta.get("quantizer") == title]
+                ops[name].replace_input_with(stored, placed[0] if placed else self.call(mode, title, stored, 0))
 
     # activations
 

@@ -1,0 +1,64 @@
+"""What the benchmarks share: interleaved medians, the machine in words, a table and a JSON file."""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+Rows = list[dict[str, object]]
+
+
+def interleaved(
+    jobs: dict[str, Callable[[], object]], rounds: int, warmup: int, sync: Callable[[], None]
+) -> dict[str, float]:
+    """The median seconds of each job; the jobs take turns, so that a slow moment of the machine meets them all."""
+    times: dict[str, list[float]] = {name: [] for name in jobs}
+    for turn in range(warmup + rounds):
+        for name, job in jobs.items():
+            sync()
+            start = time.perf_counter()
+            job()
+            sync()
+            if turn >= warmup:
+                times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def machine() -> dict[str, object]:
+    """The machine and the versions, for the record."""
+    cpu = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        cpu = models[0] if models else cpu
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {"cpu": cpu, "threads": torch.get_num_threads(), "accelerator": gpu, "torch": torch.__version__}
+
+
+def arguments(description: str, **options: object) -> argparse.Namespace:
+    """Command-line options with their defaults, and ``--json``."""
+    parser = argparse.ArgumentParser(description=description)
+    for name, default in options.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    parser.add_argument("--json", type=Path, help="write the figures here, too")
+    return parser.parse_args()
+
+
+def report(title: str, rows: Rows, path: Path | None) -> None:
+    """Print the rows as a table; write them and the machine as JSON."""
+    table = Table(title=title)
+    for column in rows[0]:
+        table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
+    for row in rows:
+        table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
+    Console(width=140).print(table)
+    print(json.dumps(machine()))
+    if path:
+        path.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=2) + "\n")

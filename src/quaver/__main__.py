@@ -1,0 +1,5 @@
+"""``python -m quaver``."""
+
+from quaver.cli.main import main
+
+main()

@@ -1,0 +1,111 @@
+"""``quaver demo``: the whole journey on data that ships with the package, in about a minute."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from quaver.data import load_digits
+from quaver.errors import ConfigError, StorageError
+from quaver.files import write_atomically
+from quaver.models import MobileNetV1
+from quaver.pipeline import convert, quant_aware
+from quaver.program import Program
+from quaver.program.storage import WEIGHTS_PATTERN, save
+from quaver.training import evaluate, fit
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the report and the programs.")] = Path("demo_out"),
+    epochs: Annotated[int, typer.Option(help="Epochs of float training.", min=1)] = 6,
+    qat_epochs: Annotated[int, typer.Option(help="Epochs of training with quantizers.", min=1)] = 2,
+    batch_size: Annotated[int, typer.Option(help="Images per step.", min=1)] = 32,
+    seed: Annotated[int, typer.Option(help="Seed for weights and batches.")] = 0,
+) -> None:
+    """Train a small MobileNetV1 on handwritten digits, quantize it, and compare float, simulated and int8."""
+    console = Console()
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"--out {out}: this is a file. Name a folder, or one that does not exist yet.")
+    torch.manual_seed(seed)
+    training, test = load_digits()
+    test_batches = DataLoader(test, 256)
+    model = MobileNetV1(num_classes=10, scale=0.5, small_images=True)
+
+    train_with_bar(console, "float training", model, training, batch_size, epochs, lr=0.05)
+    fp32_top1 = evaluate(model, test_batches)
+    qat = quant_aware(model, example_inputs=(test[0][0][None],))
+    train_with_bar(console, "int8-aware training", qat, training, batch_size, qat_epochs, lr=0.005)
+    frozen, int8 = convert(qat, save_int8=True)
+    report: dict[str, Any] = {
+        "fp32_top1": fp32_top1,
+        "qat_top1": evaluate(qat, test_batches),
+        "frozen_top1": evaluate(frozen, test_batches),
+        "int8_top1": evaluate(int8, test_batches),
+        "fp32_bytes": sum(tensor.nbytes for tensor in model.state_dict().values()),
+        "int8_bytes": 0,
+        "test_images": len(test),
+        "quantized_ops": sum(op.quantized for op in int8.ops()),
+        "float_ops": {op.name: op.reason for op in int8.ops() if not op.quantized},
+    }
+    int8_folder = save(int8, out / "int8")
+    save(frozen, out / "float")
+    report["int8_bytes"] = sum(file.stat().st_size for file in int8_folder.glob(WEIGHTS_PATTERN))
+    write_report(out / "report.json", report)
+    show(console, out, report, int8)
+
+
+def train_with_bar(
+    console: Console,
+    title: str,
+    model: nn.Module,
+    data: TensorDataset,
+    batch_size: int,
+    epochs: int,
+    lr: float,
+) -> None:
+    """`fit` with a progress bar that shows the loss and the time left."""
+    batches = DataLoader(data, batch_size, shuffle=True, drop_last=True)
+    columns = (
+        TextColumn("{task.description:20}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("loss {task.fields[loss]:.3f}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(title, total=epochs * len(batches), loss=float("nan"))
+        fit(model, batches, epochs=epochs, lr=lr, on_step=lambda loss, images: progress.update(task, advance=1, loss=loss))
+
+
+def write_report(path: Path, report: dict[str, Any]) -> None:
+    """The figures as JSON, in one step."""
+    try:
+        write_atomically(path, (json.dumps(report, indent=2) + "\n").encode())
+    except OSError as error:
+        raise StorageError(f"{path}: the report could not be written: {error}.") from error
+
+
+def show(console: Console, out: Path, report: dict[str, Any], int8: Program) -> None:
+    """The figures as a table."""
+    table = Table(title=f"MobileNetV1 x0.5 on {report['test_images']} handwritten digits it has not seen")
+    for column in ("program", "top-1", "weights"):
+        table.add_column(column, justify="left" if column == "program" else "right")
+    whole, small = report["fp32_bytes"], report["int8_bytes"]
+    table.add_row("float model", f"{report['fp32_top1']:.2%}", f"{whole / 1024:,.0f} KiB")
+    table.add_row("int8, simulated while training", f"{report['qat_top1']:.2%}", "")
+    table.add_row("int8, integers stored as float32", f"{report['frozen_top1']:.2%}", "")
+    table.add_row("int8", f"{report['int8_top1']:.2%}", f"{small / 1024:,.0f} KiB ({small / whole:.0%})")
+    console.print(table)
+    convolutions = [op for op in int8.ops() if "conv" in op.type or op.type == "mul"]
+    console.print(
+        f"{sum(op.quantized for op in convolutions)} of {len(convolutions)} convolutions and linear layers compute on "
+        f"integers. Programs and report.json are in {out}/; read one with quaver.load({str(out / 'int8')!r})."
+    )

@@ -1,0 +1,101 @@
+"""ResNet (He et al., 2015), with the stride in the 3x3 convolution of a bottleneck."""
+
+from torch import Tensor, nn
+
+from quaver.models.blocks import conv_bn
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions around a shortcut."""
+
+    expansion = 1
+
+    def __init__(self, channels_in: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(conv_bn(channels_in, width, 3, stride), conv_bn(width, width, 3, activation=None))
+        self.shortcut = shortcut(channels_in, width, stride)
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """ReLU of body plus shortcut."""
+        y: Tensor = self.relu(self.body(x) + self.shortcut(x))
+        return y
+
+
+class Bottleneck(nn.Module):
+    """Narrow, filter, widen, around a shortcut."""
+
+    expansion = 4
+
+    def __init__(self, channels_in: int, width: int, stride: int) -> None:
+        super().__init__()
+        out = width * self.expansion
+        self.body = nn.Sequential(
+            conv_bn(channels_in, width, 1), conv_bn(width, width, 3, stride), conv_bn(width, out, 1, activation=None)
+        )
+        self.shortcut = shortcut(channels_in, out, stride)
+        self.relu = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """ReLU of body plus shortcut."""
+        y: Tensor = self.relu(self.body(x) + self.shortcut(x))
+        return y
+
+
+def shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
+    """The input itself, or a 1x1 convolution where the shapes differ."""
+    if stride == 1 and channels_in == channels_out:
+        return nn.Identity()
+    return conv_bn(channels_in, channels_out, 1, stride, activation=None)
+
+
+class ResNet(nn.Module):
+    """A ResNet of four stages; ``small_images`` leaves out the stem's stride and pool."""
+
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        repeats: tuple[int, int, int, int],
+        num_classes: int = 1000,
+        *,
+        small_images: bool = False,
+    ) -> None:
+        super().__init__()
+        stem = [conv_bn(3, 64, 3)] if small_images else [conv_bn(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+        self.stem = nn.Sequential(*stem)
+        channels, stages = 64, []
+        for index, count in enumerate(repeats):
+            width, blocks = 64 * 2**index, []
+            for repeat in range(count):
+                blocks.append(block(channels, width, 2 if index and repeat == 0 else 1))
+                channels = width * block.expansion
+            stages.append(nn.Sequential(*blocks))
+        self.stages = nn.Sequential(*stages)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Linear(channels, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
+        x = self.pool(self.stages(self.stem(x))).flatten(1)
+        logits: Tensor = self.classifier(x)
+        return logits
+
+
+def resnet18(num_classes: int = 1000, *, small_images: bool = False) -> ResNet:
+    """ResNet-18."""
+    return ResNet(BasicBlock, (2, 2, 2, 2), num_classes, small_images=small_images)
+
+
+def resnet34(num_classes: int = 1000, *, small_images: bool = False) -> ResNet:
+    """ResNet-34."""
+    return ResNet(BasicBlock, (3, 4, 6, 3), num_classes, small_images=small_images)
+
+
+def resnet50(num_classes: int = 1000, *, small_images: bool = False) -> ResNet:
+    """ResNet-50."""
+    return ResNet(Bottleneck, (3, 4, 6, 3), num_classes, small_images=small_images)
+
+
+def resnet101(num_classes: int = 1000, *, small_images: bool = False) -> ResNet:
+    """ResNet-101."""
+    return ResNet(Bottleneck, (3, 4, 23, 3), num_classes, small_images=small_images)

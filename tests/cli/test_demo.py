@@ -1,0 +1,87 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import quaver
+from quaver.data import load_digits
+from quaver.training import evaluate
+
+
+def run(*args, cwd, **options):
+    command = [sys.executable, "-m", "quaver", *args]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, **options)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    done = run("demo", "--out", "out", "--epochs", "1", "--qat-epochs", "1", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_the_demo_writes_a_report_with_the_figures(demo):
+    folder, done = demo
+
+    report = json.loads((folder / "out" / "report.json").read_text())
+
+    assert {"fp32_top1", "qat_top1", "int8_top1", "fp32_bytes", "int8_bytes"} <= report.keys()
+    assert report["qat_top1"] == report["int8_top1"] == report["frozen_top1"]
+    assert report["int8_bytes"] <= 0.3 * report["fp32_bytes"]
+    assert f"{report['int8_top1']:.2%}" in done.stdout
+
+
+def test_the_programs_of_the_demo_can_be_read_and_give_its_figures(demo):
+    folder, _ = demo
+    _, test = load_digits()
+    report = json.loads((folder / "out" / "report.json").read_text())
+
+    int8, frozen = quaver.load(folder / "out" / "int8"), quaver.load(folder / "out" / "float")
+
+    batches = torch.utils.data.DataLoader(test, 100)
+    assert evaluate(int8, batches) == evaluate(frozen, batches) == report["int8_top1"]
+
+
+def test_nothing_is_left_in_the_working_directory(demo):
+    folder, _ = demo
+
+    assert os.listdir(folder) == ["out"]
+
+
+def test_an_output_that_is_a_file_is_one_message_and_exit_code_2(tmp_path):
+    (tmp_path / "taken").write_text("mine")
+
+    done = run("demo", "--out", "taken", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "--out taken: this is a file" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_an_unknown_flag_is_one_message_and_exit_code_2(tmp_path):
+    done = run("demo", "--epoch", "1", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "--epoch" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_leaves_no_files(tmp_path):
+    command = [sys.executable, "-m", "quaver", "demo", "--out", "out", "--epochs", "500"]
+    child = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    time.sleep(8)
+
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+
+    assert child.returncode == 130
+    assert "stopped." in errors
+    assert "Traceback" not in errors
+    assert os.listdir(tmp_path) == []
