@@ -63,15 +63,18 @@ _NAMES: dict[str, str] = {
     "split_with_sizes": "split",
     "chunk": "split",
     "unbind": "split",
+    "contiguous": "assign",
+    "clone": "assign",
+    "pixel_shuffle": "pixel_shuffle",
 }
 
 OP_TYPES = frozenset(_NAMES.values()) | {"depthwise_conv2d"}
 """Every op type that a pass can be told to quantize."""
 
-_MOVES = frozenset({"flatten", "reshape", "transpose", "slice", "split"})
+_MOVES = frozenset({"flatten", "reshape", "transpose", "slice", "split", "assign", "pixel_shuffle"})
 _KEEPS_SIGN = _MOVES | {"pool2d", "concat", "interpolate", "mean", "dropout", "elementwise_add", "elementwise_mul"}
 _NEVER_NEGATIVE = frozenset({"relu", "relu6", "hard_sigmoid", "sigmoid", "softmax"})
-_UNSEEN = frozenset({"sym_size", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "contiguous", "clone", "to"})
+_UNSEEN = frozenset({"sym_size", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})
 
 
 def packet(node: fx.Node) -> str:
@@ -114,8 +117,13 @@ def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str |
 
 
 def is_parameter(node: Any) -> bool:
-    """Whether a graph value is read from the model, not computed."""
-    return isinstance(node, fx.Node) and node.op == "get_attr"
+    """Whether a graph value does not depend on the input: read from the model, or computed from what is."""
+    return isinstance(node, fx.Node) and (node.op == "get_attr" or node.meta.get("constant", False))
+
+
+def is_stored(node: Any, rank: int | None = None) -> bool:
+    """Whether a graph value is read from the model as it is (with this many dimensions)."""
+    return isinstance(node, fx.Node) and node.op == "get_attr" and rank in (None, node.meta.get("rank"))
 
 
 def _reads_parameter(node: fx.Node) -> bool:
@@ -125,8 +133,8 @@ def _reads_parameter(node: fx.Node) -> bool:
 def weight_of(node: fx.Node, op_type: str) -> fx.Node | None:
     """The weight of an op that has one: a convolution's, a linear layer's, a matrix product's parameter."""
     if op_type in WEIGHTED:
-        return node.args[1] if is_parameter(node.args[1]) else None  # type: ignore[return-value]
-    if op_type == "matmul" and is_parameter(node.args[1]):
+        return node.args[1] if is_stored(node.args[1]) else None  # type: ignore[return-value]
+    if op_type == "matmul" and is_stored(node.args[1], rank=2):
         return node.args[1]  # type: ignore[return-value]
     return None
 
@@ -174,6 +182,8 @@ def never_negative(node: fx.Node, types: dict[fx.Node, str], known: dict[fx.Node
             known[current] = isinstance(floor, int | float) and floor >= 0
         elif op_type == "hardtanh":
             known[current] = argument(current, "min_val") >= 0
+        elif packet(current) == "upsample_bicubic2d":  # overshoots
+            known[current] = False
         elif current.op == "call_function" and (op_type in _KEEPS_SIGN or current.target is operator.getitem):
             inputs = activation_inputs(current)
             waiting = [value for value in inputs if value not in known]

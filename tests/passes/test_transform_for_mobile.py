@@ -64,16 +64,28 @@ def test_int8_and_frozen_programs_give_the_same_mobile_program(trained, images):
 
 def test_an_op_whose_output_was_never_observed_is_refused_by_name(images):
     model = nn.Sequential(nn.Conv2d(3, 4, 3))
-    prepared = QuantizationTransformPass(quantize_activations=False).apply(quaver.capture(model, (images,)))
+    prepared = QuantizationTransformPass().apply(quaver.capture(model, (images,)))
+    prepared.train()(images)
+    prepared.quantizer("0.output").state.zero_()
     frozen = quaver.convert(prepared)
 
     with pytest.raises(StageError, match="'0': the range of its output was not observed"):
         TransformForMobilePass().apply(frozen)
 
 
+def test_activations_that_were_not_quantized_stay_float(images):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
+    frozen = quaver.convert(quaver.quant_aware(model, {"quant_weight_only": True}, example_inputs=(images,)))
+
+    mobile = TransformForMobilePass().apply(frozen)
+
+    assert nodes(mobile, "quantize") == []
+    assert torch.equal(mobile(images), frozen(images))
+
+
 def test_a_program_without_quantized_ops_keeps_its_graph(images):
     model = nn.Sequential(nn.Conv2d(3, 4, 3))
-    frozen = quaver.convert(QuantizationTransformPass(skip_pattern="").apply(quaver.capture(model, (images,))))
+    frozen = quaver.convert(QuantizationTransformPass(skip_pattern="0").apply(quaver.capture(model, (images,))))
 
     mobile = TransformForMobilePass().apply(frozen)
 

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from quaver.capture.explain import explain
 from quaver.capture.export import Exported, export
-from quaver.capture.functionalize import functionalize
+from quaver.capture.functionalize import functionalize, mark_written
 from quaver.capture.naming import Naming
 from quaver.errors import CaptureError, InputError
 from quaver.operators import packet
@@ -51,22 +51,20 @@ def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any
                 # torch's own frames say nothing to the model's author; the place is in the message
                 raise explain(model, error) from error.with_traceback(None)
 
-    if len({str(one.out_spec) for one in exported.values()}) > 1:
-        raise CaptureError(
-            f"{type(model).__name__}: it gives back {exported[TRAIN].out_spec} in training and "
-            f"{exported[EVAL].out_spec} in evaluation. Let it give back one structure in both."
-        )
     shapes = {name: tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     naming = Naming(lambda name: shapes.get(name, ()))
     for mode, one in exported.items():
         _clean(one.graph, evaluation=mode == EVAL)
         functionalize(one.graph)
+        mark_written(one.graph)
         naming.tag(one.graph)
 
     free_batch = all(one.free_batch for one in exported.values())
     inputs = _inputs(model, leaves, spec, free if free_batch else [False] * len(free))
     program = Program(
-        model, {mode: one.graph for mode, one in exported.items()}, Signature(inputs, spec, exported[EVAL].out_spec)
+        model,
+        {mode: one.graph for mode, one in exported.items()},
+        Signature(inputs, spec, {mode: one.out_spec for mode, one in exported.items()}),
     )
     _add_constants(program, exported)
     program.training = model.training

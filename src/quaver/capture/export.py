@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import traceback
 from torch.utils import _pytree as pytree
 
+from quaver.capture.inline import inline_no_grad
 from quaver.errors import CaptureError
 
 
@@ -83,6 +84,7 @@ def _free_batches(traced: ExportedProgram) -> list[bool]:
 def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Exported:
     """Let the graph read parameters and buffers by their names in the model instead of taking them as inputs."""
     graph, constants = traced.graph, dict[str, Any]()
+    inline_no_grad(graph, traced.graph_module)
     tensors = [*flat.model.named_parameters(), *flat.model.named_buffers()]
     first_name = {id(tensor): name for name, tensor in reversed(tensors)}  # tied weights go by their first name
     known = dict(flat.named_parameters(remove_duplicate=False)) | dict(flat.named_buffers(remove_duplicate=False))

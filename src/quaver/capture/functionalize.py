@@ -49,16 +49,38 @@ def functionalize(graph: fx.Graph) -> None:
             reader.replace_input_with(target, node)
 
 
-def _is_seen_elsewhere(target: fx.Node, write: fx.Node, order: dict[fx.Node, int]) -> bool:
-    """Whether a write to ``target`` is read later through another name of the same memory."""
-    aliases, stack = {target}, [target]
+def mark_written(graph: fx.Graph) -> None:
+    """Mark every tensor whose memory some op still writes to: a quantizer beside it would see it half done."""
+    for node in graph.nodes:
+        for target in _written_by(node):
+            if target.op != "get_attr":
+                for alias in (node, *_aliases(target)):
+                    alias.meta["written"] = True
+
+
+def _written_by(node: fx.Node) -> list[fx.Node]:
+    if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+        return []
+    arguments = zip(node.target._schema.arguments, node.args, strict=False)
+    written = [value for argument, value in arguments if argument.alias_info is not None and argument.alias_info.is_write]
+    return [value for value in written if isinstance(value, fx.Node)]
+
+
+def _aliases(target: fx.Node) -> set[fx.Node]:
+    """Every node that names the same memory, or part of it."""
+    found, stack = {target}, [target]
     while stack:
         current = stack.pop()
         related = [*(current.all_input_nodes if _is_view(current) else ()), *filter(_is_view, current.users)]
-        fresh = [node for node in related if node not in aliases and order[node] < order[write]]
-        aliases.update(fresh)
+        fresh = [node for node in related if node not in found and node.op != "get_attr"]
+        found.update(fresh)
         stack.extend(fresh)
-    others = aliases - {target}
+    return found
+
+
+def _is_seen_elsewhere(target: fx.Node, write: fx.Node, order: dict[fx.Node, int]) -> bool:
+    """Whether a write to ``target`` is read later through another name of the same memory."""
+    others = [alias for alias in _aliases(target) if alias is not target and order[alias] < order[write]]
     return any(order[reader] > order[write] for alias in others for reader in alias.users)
 
 

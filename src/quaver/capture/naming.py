@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from quaver.capture.scope import KEY
-from quaver.operators import type_of, weight_of
+from quaver.operators import is_parameter, type_of, weight_of
 from quaver.program import Op
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -36,6 +36,11 @@ class Naming:
             facts: dict[str, Any] = {}
             if isinstance(value, torch.Tensor):
                 facts = {"dtype": value.dtype, "rank": value.dim()}
+            if node.meta.get("written"):
+                facts["written"] = True
+            inputs = node.all_input_nodes
+            if node.op == "call_function" and inputs and all(is_parameter(one) for one in inputs):
+                facts["constant"] = True
             op = self._op(node, met)
             node.meta = facts if op is None else facts | {"op": op}
 

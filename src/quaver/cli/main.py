@@ -1,6 +1,8 @@
 """``quaver``: the commands, and how their errors are shown."""
 
-import sys
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -8,13 +10,28 @@ from rich.console import Console
 from quaver.cli.demo import demo
 from quaver.errors import QuaverError
 
-app = typer.Typer(
-    help="Quantization-aware training for PyTorch vision models, from float to int8.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command()(demo)
+
+def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """An error a user can cause is one message and exit code 2; Ctrl-C is a word and exit code 130."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        errors = Console(stderr=True, soft_wrap=True, highlight=False)
+        try:
+            command(*args, **kwargs)
+        except QuaverError as error:
+            errors.print("[red]error:[/]", end=" ")
+            errors.print(str(error), markup=False)
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt:
+            errors.print("stopped.")
+            raise typer.Exit(130) from None
+
+    return run
+
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(with_plain_errors(demo))
 
 
 @app.callback()
@@ -23,13 +40,5 @@ def quaver() -> None:
 
 
 def main() -> None:
-    """Run a command; an error a user can cause is one message and exit code 2, Ctrl-C is exit code 130."""
-    errors = Console(stderr=True, soft_wrap=True)
-    try:
-        app(standalone_mode=True)
-    except QuaverError as error:
-        errors.print(f"[red]error:[/] {error}", highlight=False)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        errors.print("stopped.")
-        sys.exit(130)
+    """Run a command."""
+    app()

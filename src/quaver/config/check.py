@@ -10,15 +10,16 @@ from quaver.errors import ConfigError
 
 @dataclass(frozen=True)
 class Rule:
-    """What an option may be: in words, and as a test."""
+    """What an option may be: in words, as a test, and, where it is one of a few, which."""
 
     words: str
     allows: Callable[[Any], bool]
+    choices: tuple[str, ...] = ()
 
 
-def one_of(*choices: Any) -> Rule:
+def one_of(*choices: str) -> Rule:
     """Exactly one of these."""
-    return Rule(f"one of {', '.join(map(str, choices))}", lambda value: type(value) is not bool and value in choices)
+    return Rule(f"one of {', '.join(choices)}", lambda value: value in choices, choices)
 
 
 def boolean() -> Rule:
@@ -49,20 +50,20 @@ def texts() -> Rule:
     """A string or several."""
 
     def allows(value: Any) -> bool:
-        several = isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
-        return isinstance(value, str) or several
+        several = value if isinstance(value, list | tuple) else [value]
+        return all(isinstance(item, str) and item for item in several)
 
-    return Rule("a string or a list of strings", allows)
+    return Rule("a string or a list of strings, none of them empty: that would be in every name", allows)
 
 
 def names(known: Iterable[str]) -> Rule:
     """A list of known names."""
-    choices = sorted(known)
+    choices = tuple(sorted(known))
 
     def allows(value: Any) -> bool:
         return isinstance(value, list | tuple) and all(item in choices for item in value)
 
-    return Rule(f"a list of names from {', '.join(choices)}", allows)
+    return Rule(f"a list of names from {', '.join(choices)}", allows, choices)
 
 
 def check(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
@@ -84,8 +85,5 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _nearest_value(value: Any, rule: Rule) -> str:
-    choices = rule.words.removeprefix("one of ").removeprefix("a list of names from ").split(", ")
-    if len(choices) < 2:
-        return ""
     wrong = [item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, str)]
-    return "".join(nearest(item, choices) for item in wrong if item not in choices)
+    return "".join(nearest(item, rule.choices) for item in wrong if item not in rule.choices)

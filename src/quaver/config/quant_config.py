@@ -57,6 +57,9 @@ class QuantConfig:
 
     def __post_init__(self) -> None:
         check("QuantConfig", asdict(self), RULES)
+        for name in ("not_quant_pattern", "quantize_op_types"):
+            if isinstance(getattr(self, name), list):  # the caller's own, which may change
+                object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @classmethod
     def of(cls, config: "QuantConfig | Mapping[str, Any] | None") -> "QuantConfig":
@@ -66,7 +69,10 @@ class QuantConfig:
         if isinstance(config, cls):
             return config
         if not isinstance(config, Mapping):
-            raise ConfigError(f"config: takes a dict or a QuantConfig, not {type(config).__name__}.")
+            raise ConfigError(
+                f"config: takes a dict or a QuantConfig, not {type(config).__name__}. Example inputs go by their name: "
+                "example_inputs=(x,)."
+            )
         check("config", config, RULES)
         return cls(**config)
 

@@ -39,8 +39,10 @@ def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
     if len(node.users) != 1:
         return None
     (reader,) = node.users
-    if reader.op != "call_function" or packet(reader) != "batch_norm" or argument(reader, "running_mean") is None:
+    if reader.op != "call_function" or packet(reader) != "batch_norm":
         return None
+    if argument(reader, "running_mean") is None or argument(reader, "training"):
+        return None  # it normalizes by the batch at hand
     if packet(node) == "linear" and "rank" in node.meta and node.meta["rank"] != 2:
         return None  # a batch norm of (N, L, C) normalizes L, a linear layer's channels are C
     if packet(node) == "conv_transpose2d" and argument(node, "groups") != 1:

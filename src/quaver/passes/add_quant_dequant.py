@@ -9,8 +9,8 @@ from quaver.config.check import boolean, names
 from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, is_parameter, keeps_range
 from quaver.passes.base import Pass
 from quaver.passes.placement import ops_by_name, place, results, strip
-from quaver.passes.wishes import InputQuantizers, ends_convolution, is_float, skipped_by
-from quaver.program import EVAL, OpPlan, Program, Stage
+from quaver.passes.wishes import InputQuantizers, ends_convolution, skipped_by, unquantizable
+from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
 from quaver.targets import TARGETS
 
 WITHOUT_WEIGHT = OP_TYPES - CONVOLUTIONS - {"mul"}
@@ -38,13 +38,14 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         options = self.input_options()
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
+        trained = ops_by_name(program.graphs[TRAIN])
         ops = ops_by_name(strip(program.graphs[EVAL]))
         for name, node in ops.items():
             op = node.meta["op"]
             if op.type not in self.quantizable_op_type or name in program.placements.plan:
                 continue
             inputs = activation_inputs(node)
-            declined[name] = skipped_by(op, self.skip_pattern) or self.decline(node, inputs)
+            declined[name] = skipped_by(op, self.skip_pattern) or self.decline(node, inputs, name in trained)
             if not declined[name]:
                 plan[name] = OpPlan(None, dict.fromkeys(self.rounded(node, inputs), options))
         if self.leave_outputs_float:
@@ -52,13 +53,11 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         declined = {name: why for name, why in declined.items() if why}
         return place(program, plan, declined, unsigned=TARGETS[self.target].unsigned)
 
-    def decline(self, node: fx.Node, inputs: list[fx.Node]) -> str:
+    def decline(self, node: fx.Node, inputs: list[fx.Node], trains: bool) -> str:
         """Why the op stays float, or nothing."""
         if any(is_parameter(value) for value in node.all_input_nodes):
             return "one of its operands is a parameter of the model, such as a bias"
-        if not is_float(inputs):
-            return "its inputs are not floating-point tensors"
-        return ""
+        return unquantizable(node, inputs, trains)
 
     def rounded(self, node: fx.Node, inputs: list[fx.Node]) -> list[int]:
         """The inputs to round: all, less the convolution that the target adds to before it rounds."""

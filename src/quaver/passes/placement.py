@@ -112,8 +112,14 @@ class _Placing:
         for name, wish in self.plan.items():
             if wish.weight is not None:
                 self.place_weight(name, wish.weight)
-        for group in self.groups():
-            self.place_group(group)
+        groups = self.groups()
+        known: dict[fx.Node, bool] = {}  # asked before the first quantizer stands in the way
+        signed = [
+            not (self.unsigned and all(never_negative(tensor, self.types, known) for tensor in self.sources(group)))
+            for group in groups
+        ]
+        for group, one in zip(groups, signed, strict=True):
+            self.place_group(group, one)
         self.observe_outputs()
         self.explain_the_rest()
         placements = Placements(
@@ -186,12 +192,15 @@ class _Placing:
                 members[find(node)].append(node)
         return list(members.values())
 
-    def place_group(self, group: list[fx.Node]) -> None:
-        sources = [tensor for tensor in group if tensor not in self.moved]
+    def sources(self, group: list[fx.Node]) -> list[fx.Node]:
+        """Those of a group that are computed, not moved: what a quantizer has to look at."""
+        return [tensor for tensor in group if tensor not in self.moved]
+
+    def place_group(self, group: list[fx.Node], signed: bool) -> None:
+        sources = self.sources(group)
         readers = [(name, position, tensor) for tensor in group for name, position in self.wishes_on(tensor)]
         title = self.tensor_name(sources[0])
         options = next(self.plan[name].inputs[position] for name, position, _ in readers)
-        signed = not (self.unsigned and all(never_negative(tensor, self.types) for tensor in sources))
         self.modules[title] = self.quantizer(title, options | {"signed": signed, "tensors": len(sources)})
         order = {tensor: index for index, tensor in enumerate(sources)}
         calls: dict[tuple[str, fx.Node], fx.Node] = {}
@@ -270,10 +279,17 @@ class _Placing:
             source = node
             while "op" not in source.meta and source.op == "call_function":
                 source = source.all_input_nodes[0]
-            name = f"{source.meta['op'].name}.output{node.args[1]}" if "op" in source.meta else self.input_name(source)
-        while name in self.modules:
+            part = node.args[1] if packet(node) == "getitem" else ""
+            name = f"{source.meta['op'].name}.output{part}" if "op" in source.meta else self.input_name(source)
+        while self.is_taken(name):
             name += "_"
         return name
+
+    def is_taken(self, name: str) -> bool:
+        """Whether a quantizer stands at this path, or on the way to it, or behind it."""
+        parts = name.split(".")
+        on_the_way = any(".".join(parts[:length]) in self.modules for length in range(1, len(parts) + 1))
+        return on_the_way or any(title.startswith(f"{name}.") for title in self.modules)
 
     def input_name(self, placeholder: fx.Node) -> str:
         inputs = [node for node in self.graphs[EVAL].nodes if node.op == "placeholder"]
@@ -311,8 +327,10 @@ class _Placing:
             if op_type == "batch_norm" and before in quantized and foldable_batch_norm(before) is node:
                 self.reasons[name] = f"folded into {quantized[before]!r}"
                 quantized[node] = quantized[before]
-            elif op_type in ACTIVATIONS and before in quantized:
+            elif op_type in ACTIVATIONS and before in quantized and len(before.users) == 1:
                 self.reasons[name] = f"computed with {quantized[before]!r} in one step, before the result is rounded"
+            elif op_type == "batch_norm":
+                self.reasons[name] = "not folded: no quantized convolution gives it its input and nobody else"
             else:
                 self.reasons[name] = f"{op_type!r} is not among the op types to quantize"
         for name in self.ops[TRAIN].keys() - self.ops[EVAL].keys():

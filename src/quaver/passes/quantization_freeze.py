@@ -122,7 +122,9 @@ class _Freezing:
             norm.replace_all_uses_with(op_node)
             self.graph.erase_node(norm)
         with self.graph.inserting_before(op_node):
-            stored = self.store(self.program.placements.weights[name], integers)
+            title = self.program.placements.weights[name]
+            float_readers = [user for user in weight.args[0].users if not is_fake_quant(user)]  # type: ignore[union-attr]
+            stored = self.store(f"{title}_integers" if float_readers else title, integers)
             step = self.store(f"{op.name}.weight_scale", scale) if scale.dim() else float(scale)
             dequantized = dequantize_weight(self.graph, stored, step, axis, quantizer.grid)
         op_node.replace_input_with(weight, dequantized)

@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from torch import fx
+
 from quaver.config.check import boolean, names, one_of
 from quaver.config.quant_config import BITS_RULE, WEIGHT_TYPES
-from quaver.operators import WEIGHTED, activation_inputs, weight_of
+from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, is_parameter, weight_of
 from quaver.passes.base import Pass
 from quaver.passes.placement import ops_by_name, place, strip
-from quaver.passes.wishes import InputQuantizers, is_float, skipped_by
-from quaver.program import EVAL, OpPlan, Program, Stage
+from quaver.passes.wishes import InputQuantizers, skipped_by, unquantizable
+from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
 from quaver.targets import TARGETS
 
 OP_TYPES = WEIGHTED | {"matmul"}
@@ -49,6 +51,7 @@ class QuantizationTransformPass(InputQuantizers, Pass):
         )
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
+        trained = ops_by_name(program.graphs[TRAIN])
         for name, node in ops_by_name(strip(program.graphs[EVAL])).items():
             op = node.meta["op"]
             if op.type not in self.quantizable_op_type:
@@ -57,14 +60,25 @@ class QuantizationTransformPass(InputQuantizers, Pass):
             if skipped:
                 declined[name] = skipped
             elif weight_of(node, op.type) is None:
-                if op.type == "matmul":
+                if op.type == "matmul" and not any(is_parameter(value) for value in node.all_input_nodes):
                     declined[name] = "both operands are activations: AddQuantDequantPass takes those"
+                elif op.type == "matmul":
+                    declined[name] = "its weight is not a matrix on the right-hand side"
                 else:
                     declined[name] = "its weight is computed by the model, not a parameter of it"
-            elif not is_float(activation_inputs(node)):
-                declined[name] = "its input is not a floating-point tensor"
+            elif reason := unquantizable(node, activation_inputs(node), name in trained):
+                declined[name] = reason
+            elif op.type in CONVOLUTIONS and is_unbatched(node):
+                declined[name] = "its input has no batch dimension"
             else:
                 plan[name] = OpPlan(of_weight, {0: of_input} if self.quantize_activations else {})
         prepared = place(program, plan, declined, unsigned=TARGETS[self.target].unsigned)
         prepared.optimizer_func = self.optimizer_func or program.optimizer_func
         return prepared
+
+
+def is_unbatched(node: fx.Node) -> bool:
+    """Whether a convolution reads a single image: channels are then another axis of its output."""
+    image, weight = node.args[:2]
+    ranks = [value.meta.get("rank") for value in (image, weight)]  # type: ignore[union-attr]
+    return None not in ranks and ranks[0] != ranks[1]

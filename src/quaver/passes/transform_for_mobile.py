@@ -42,7 +42,8 @@ class TransformForMobilePass(Pass):
         ops = ops_by_name(graph)
         types = {node: node.meta["op"].type for node in ops.values()}
         for record in program.records:
-            if record.quantized and record.name in ops:
+            computes_on_integers = any(role.startswith("input") for role in record.thresholds)
+            if record.quantized and computes_on_integers and record.name in ops:
                 round_output(graph, ops[record.name], record.thresholds.get("output", []), types)
         return stored.copy(graphs={EVAL: graph}, stage=Stage.MOBILE)
 
@@ -60,7 +61,7 @@ def round_output(graph: fx.Graph, node: fx.Node, threshold: list[float], types: 
     """Put a pair behind an op whose output somebody reads unrounded."""
     for last in results(node) if node.users and results(node) != [node] else [end_of(node)]:
         unrounded = [reader for reader in last.users if not is_quantize(reader)]
-        if not unrounded:
+        if not unrounded or last.meta.get("written"):
             continue
         rounded = next((next(iter(reader.users)) for reader in last.users if is_quantize(reader)), None)
         if rounded is None:
@@ -80,7 +81,7 @@ def inherited(node: fx.Node, op_type: str) -> Parameters | None:
 
 def observed(node: fx.Node, last: fx.Node, threshold: list[float], types: dict[fx.Node, str]) -> Parameters:
     """The grid for the range that was observed in training."""
-    if not threshold or not threshold[0] > 0:
+    if not threshold:
         raise StageError(
             f"{node.meta['op'].name!r}: the range of its output was not observed, and the mobile runtime rounds it. "
             "Run training batches through the prepared program before freezing it."

@@ -34,6 +34,17 @@ def skipped_by(op: Op, patterns: str | Iterable[str]) -> str:
     return ""
 
 
+def unquantizable(node: fx.Node, inputs: list[fx.Node], trains: bool) -> str:
+    """Why no pass can quantize the inputs of an op, or nothing."""
+    if not is_float(inputs):
+        return "its inputs are not floating-point tensors"
+    if not trains:
+        return "it runs only in evaluation, so training cannot find its range"
+    if node.meta.get("written") or any(value.meta.get("written") for value in inputs):
+        return "the model writes into this tensor in place (an assignment to a slice, say); build a new one instead"
+    return ""
+
+
 def is_float(tensors: list[fx.Node]) -> bool:
     """Whether there are tensors, all of them floating-point as far as is known."""
     dtypes = [tensor.meta.get("dtype") for tensor in tensors]

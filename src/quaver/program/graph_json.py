@@ -3,6 +3,7 @@
 import math
 import operator
 import re
+from collections import OrderedDict, namedtuple
 from typing import Any
 
 import torch
@@ -38,6 +39,7 @@ _PYTHON = {
     ]
 } | {"math.ceil": math.ceil, "math.floor": math.floor, "torch.sym_max": torch.sym_max, "torch.sym_min": torch.sym_min}
 _PYTHON_NAMES = {function: name for name, function in _PYTHON.items()}
+_FACTS = ("dtype", "rank", "quantizer", "written", "constant")
 # Targets become part of generated code: a name may hold nothing that could end a string there.
 _SAFE = re.compile(r"[^\"'\\\s]+")
 
@@ -96,6 +98,10 @@ def encode(value: Any) -> Any:
         return [encode(item) for item in value]
     if type(value) is tuple:
         return {"tuple": [encode(item) for item in value]}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {"namedtuple": [type(value).__name__, list(value._fields), [encode(item) for item in value]]}
+    if isinstance(value, OrderedDict):
+        return {"ordered": [[encode(key), encode(item)] for key, item in value.items()]}
     if isinstance(value, fx.immutable_collections.immutable_dict) or type(value) is dict:
         return {"dict": [[encode(key), encode(item)] for key, item in value.items()]}
     if isinstance(value, slice):
@@ -122,6 +128,10 @@ def decode(value: Any, known: dict[str, fx.Node]) -> Any:
         return tuple(decode(item, known) for item in content)
     if kind == "dict":
         return {decode(key, known): decode(item, known) for key, item in content}
+    if kind == "ordered":
+        return OrderedDict((decode(key, known), decode(item, known)) for key, item in content)
+    if kind == "namedtuple":
+        return namedtuple(content[0], content[1])(*(decode(item, known) for item in content[2]))
     if kind == "slice":
         return slice(*(decode(part, known) for part in content))
     if kind == "device":
@@ -156,10 +166,10 @@ def _decode_target(op: str, target: str) -> Any:
 
 
 def _encode_meta(meta: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: encode(meta[key]) for key in ("dtype", "rank", "quantizer") if key in meta}
+    kept = {key: encode(meta[key]) for key in _FACTS if key in meta}
     return kept | ({"op": vars(meta["op"])} if "op" in meta else {})
 
 
 def _decode_meta(meta: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: decode(value, {}) for key, value in meta.items() if key in ("dtype", "rank", "quantizer")}
+    kept = {key: decode(value, {}) for key, value in meta.items() if key in _FACTS}
     return kept | ({"op": Op(**meta["op"])} if "op" in meta else {})

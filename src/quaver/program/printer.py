@@ -23,6 +23,8 @@ def table(program: "Program") -> str:
 
 
 def _number(values: list[float]) -> str:
+    if not values:
+        return "–"
     if len(values) == 1:
         return f"{values[0]:.4g}"
     return f"{min(values):.3g}…{max(values):.3g}"

@@ -65,8 +65,9 @@ class Program(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the model gives back, in the structure the model gives it."""
-        leaves = self.signature.flatten(args, kwargs)
-        return self.signature.unflatten(self._graph_to_run(TRAIN if self.training else EVAL)(*leaves))
+        tensors = self.signature.flatten(args, kwargs)
+        mode = TRAIN if self.training else EVAL
+        return self.signature.unflatten(self._graph_to_run(mode)(*tensors), mode)
 
     def _graph_to_run(self, mode: str) -> Executable:
         if mode not in self._compiled:
@@ -195,7 +196,8 @@ class Program(nn.Module):
         with torch.no_grad():
             if weight is not None:  # from the weight as it is, not from the last forward
                 return quantizer.range_for(read(self, weight), None)[0].flatten().tolist()  # type: ignore[no-any-return]
-            return quantizer.threshold.flatten().tolist()  # type: ignore[no-any-return]
+            seen = quantizer.seen
+            return [] if seen is not None and not seen else quantizer.threshold.flatten().tolist()  # type: ignore[no-any-return]
 
     def unseen(self) -> list[str]:
         """Names of the quantized tensors that have not seen any data."""

@@ -17,8 +17,8 @@ class Op:
 class OpRecord:
     """One op of a program: what it is, whether it computes on integers, and if not, why.
 
-    ``thresholds`` maps what was quantized (``input``, ``weight``, ``output`` …) to its absolute maximum: one number, or one
-    per channel.
+    ``thresholds`` maps what was quantized (``input``, ``weight``, ``output`` …) to its absolute maximum: one number, one
+    per channel, or none as long as no data was seen.
     """
 
     name: str

@@ -21,11 +21,14 @@ class InputTensor:
 
 @dataclass(frozen=True)
 class Signature:
-    """The structure of a call. ``inputs`` lists the leaves in order: tensors to come, other values as captured."""
+    """The structure of a call. ``inputs`` lists the leaves in order: tensors to come, other values as captured.
+
+    ``out_specs`` has the structure of the result for each mode: some models give back more in training.
+    """
 
     inputs: tuple[InputTensor | int | float | bool | str | None, ...]
     in_spec: pytree.TreeSpec
-    out_spec: pytree.TreeSpec
+    out_specs: dict[str, pytree.TreeSpec]
 
     @property
     def tensors(self) -> list[InputTensor]:
@@ -38,7 +41,7 @@ class Signature:
         return any(None in leaf.shape for leaf in self.tensors)
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The leaves of a call, checked against the captured ones."""
+        """The tensors of a call, in order, checked against the captured ones."""
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec != self.in_spec:
             raise InputError(
@@ -53,11 +56,11 @@ class Signature:
                     f"the program was captured with the constant {expected!r} and called with {given!r}. "
                     "A captured graph follows one value: capture the model again for the other."
                 )
-        return leaves
+        return [leaf for leaf, expected in zip(leaves, self.inputs, strict=True) if isinstance(expected, InputTensor)]
 
-    def unflatten(self, outputs: Any) -> Any:
+    def unflatten(self, outputs: Any, mode: str) -> Any:
         """The model's own output structure."""
-        return pytree.tree_unflatten(list(outputs), self.out_spec)
+        return pytree.tree_unflatten(list(outputs), self.out_specs[mode])
 
     def example(self, batch: int = 2) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Zero tensors in the captured structure, for a tool that wants an example call."""

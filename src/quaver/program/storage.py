@@ -151,7 +151,7 @@ def _describe(program: Program) -> dict[str, Any]:
         "graphs": {mode: encode_graph(graph) for mode, graph in program.graphs.items()},
         "inputs": inputs,
         "call": encode_structure(signature.in_spec),
-        "result": encode_structure(signature.out_spec),
+        "results": {mode: encode_structure(spec) for mode, spec in signature.out_specs.items()},
         "quantizers": quantizers,
         "placements": placements,
         "records": [asdict(record) for record in program.records],
@@ -192,7 +192,11 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
     program = Program(
         root,
         {mode: decode_graph(nodes) for mode, nodes in body["graphs"].items()},
-        Signature(inputs, decode_structure(body["call"]), decode_structure(body["result"])),
+        Signature(
+            inputs,
+            decode_structure(body["call"]),
+            {mode: decode_structure(structure) for mode, structure in body["results"].items()},
+        ),
         stage=Stage(body["stage"]),
         placements=Placements(plan=plan, **(placements | {"quantized": frozenset(placements["quantized"])})),
         records=tuple(OpRecord(**record) for record in body["records"]),

@@ -1,6 +1,5 @@
 """Modules that are other objects over the same tensors."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,8 @@ def view(module: nn.Module, seen: dict[int, nn.Module] | None = None) -> nn.Modu
     """
     seen = {} if seen is None else seen
     if id(module) not in seen:
-        twin = copy.copy(module)
+        twin: nn.Module = object.__new__(type(module))  # copy.copy would ask the class, and some refuse
+        twin.__dict__.update(module.__dict__)
         seen[id(module)] = twin
         twin._modules = {name: None if child is None else view(child, seen) for name, child in module._modules.items()}
     return seen[id(module)]

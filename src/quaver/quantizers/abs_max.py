@@ -28,7 +28,7 @@ class AbsMax(Quantizer):
 
     def observe(self, x: Tensor, tensor: int = 0) -> None:
         """Remember max|x|."""
-        largest, finite = self.largest(x)
+        largest, finite = self.observed_largest(x)
         slot = self.last[tensor]
         slot.copy_(torch.where(finite, largest, slot))
 
@@ -42,8 +42,13 @@ class AbsMax(Quantizer):
         with torch.no_grad():
             if self.training and self.observing and tensor is not None:
                 self.observe(x.detach(), tensor)
-                return self.last[tensor].clone(), None
-            return self.largest(x.detach())[0], None
+            largest = self.largest(x.detach()) if x.numel() else self.threshold
+            if self.training:  # a batch with NaN or Inf is rounded like the one before it, and is all NaN if it is the first
+                before = torch.where(self.threshold > 0, self.threshold, torch.nan)
+                largest = torch.where(torch.isfinite(largest), largest, before)
+            if self.tensors > 1:  # those that share the range count as they were last seen
+                largest = torch.maximum(largest, self.threshold)
+            return largest, None
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         # A weight's range follows from the weight: a state dict without it (a float model's) is complete.

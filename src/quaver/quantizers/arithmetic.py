@@ -51,8 +51,7 @@ class _RoundStraightThrough(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
-        ctx.grid, ctx.pass_through = grid, pass_through
-        # x and not a mask is kept: whoever made x (a ReLU, say) mostly keeps it too, so it costs no memory.
+        ctx.grid = grid
         ctx.save_for_backward(*((scale,) if pass_through else (scale, x)))
         return quantize(x, scale, grid)
 
@@ -70,22 +69,29 @@ class _FakeQuantize(torch.autograd.Function):
     """Forward: ``dequantize(quantize(x))``. Backward: gradient 1 where the integer did not saturate, 0 where it did."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid) -> Tensor:
+    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
         ctx.grid = grid
-        ctx.save_for_backward(x, scale)
+        if not pass_through:
+            # x and not a mask is kept: whoever made x (a ReLU, say) mostly keeps it too, so it costs no memory.
+            ctx.save_for_backward(x, scale)
         return quantize(x, scale, grid).mul_(scale)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        x, scale = ctx.saved_tensors
-        return _where_not_saturated(gradient, x * (1.0 / scale), ctx.grid), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        if ctx.saved_tensors:
+            x, scale = ctx.saved_tensors
+            gradient = _where_not_saturated(gradient, x * (1.0 / scale), ctx.grid)
+        return gradient, None, None, None
 
 
 def _where_not_saturated(gradient: Tensor, steps: Tensor, grid: Grid) -> Tensor:
-    # hardtanh's backward is exactly this mask in one pass over memory. Half a step beyond the last integer still
-    # rounds to it, so the largest value of a tensor, which defines the threshold, keeps its gradient.
+    # Half a step beyond the last integer still rounds to it, so the largest value of a tensor, which defines the
+    # threshold, keeps its gradient.
     low, high = grid.low - 0.5, grid.high + 0.5
+    if torch.compiler.is_compiling():
+        return torch.where((steps > low) & (steps < high), gradient, 0.0)
+    # hardtanh's backward is exactly this mask in one pass over memory, where eager torch.where takes four
     return torch.ops.aten.hardtanh_backward(gradient, steps, low, high)  # type: ignore[no-any-return]
 
 
@@ -94,11 +100,7 @@ def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = 
 
     The gradient is 1 where the integer did not saturate and 0 where it did; with ``pass_through`` it is 1 everywhere.
     """
-    exact = x.float()
-    if pass_through:
-        rounded = exact + (dequantize(quantize(exact.detach(), scale, grid), scale) - exact).detach()
-    else:
-        rounded = _FakeQuantize.apply(exact, scale, grid)  # type: ignore[no-untyped-call]
+    rounded: Tensor = _FakeQuantize.apply(x.float(), scale, grid, pass_through)  # type: ignore[no-untyped-call]
     return rounded.to(x.dtype)
 
 

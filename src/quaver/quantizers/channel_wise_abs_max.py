@@ -39,10 +39,7 @@ class ChannelWiseAbsMax(Quantizer):
         with torch.no_grad():
             others = [axis for axis in range(x.dim()) if axis != self.axis % x.dim()]
             largest = x.detach().abs().amax(others).float() if others else x.detach().abs().float()
-            if self.last.shape == largest.shape and self.last.device == largest.device:
-                self.last.copy_(largest)
-            else:
-                self.last = largest.clone()
+            self.last = largest.clone()
             return largest, None
 
     def per_channel(self, values: Tensor, like: Tensor) -> Tensor:

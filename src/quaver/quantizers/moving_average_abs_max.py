@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quaver.errors import ConfigError
+from quaver.config.check import check, rate
 from quaver.quantizers.quantizer import Quantizer
 
 
@@ -33,8 +33,7 @@ class MovingAverageAbsMax(Quantizer):
         tensors: int = 1,
     ) -> None:
         super().__init__(bits, signed=signed, pass_through=pass_through, tensors=tensors)
-        if not 0 <= moving_rate < 1:
-            raise ConfigError(f"moving_rate={moving_rate!r}: takes a number from 0 up to, but not including, 1.")
+        check("MovingAverageAbsMax", {"moving_rate": moving_rate}, {"moving_rate": rate()})
         self.moving_rate = moving_rate
         self.state: Tensor
         self.accum: Tensor
@@ -43,7 +42,7 @@ class MovingAverageAbsMax(Quantizer):
 
     def observe(self, x: Tensor, tensor: int = 0) -> None:
         """Let max|x| into the average."""
-        largest, finite = self.largest(x)
+        largest, finite = self.observed_largest(x)
         state, accum = self.state[tensor], self.accum[tensor]
         state.copy_(torch.where(finite, self.moving_rate * state + 1, state))
         accum.copy_(torch.where(finite, self.moving_rate * accum + largest, accum))

@@ -54,11 +54,15 @@ class Quantizer(nn.Module):
         return scale_of(self.threshold, self.grid)
 
     def range_for(self, x: Tensor, tensor: int | None) -> tuple[Tensor, Tensor | None]:
-        """Threshold for ``x``, observed first when training, and `seen` (None: just now, no need to ask)."""
+        """Threshold for ``x``, observed first when training, and `seen` (None: no need to ask).
+
+        Just observed, there is a range, unless the very first batch held NaN or Inf: then NaN says so to everyone.
+        """
         if self.training and self.observing and tensor is not None:
             with torch.no_grad():
                 self.observe(x.detach(), tensor)
-            return self.threshold, None
+                seen = self.seen
+                return self.threshold if seen is None else torch.where(seen, self.threshold, torch.nan), None
         return self.threshold, self.seen
 
     def per_channel(self, values: Tensor, like: Tensor) -> Tensor:
@@ -92,15 +96,18 @@ class Quantizer(nn.Module):
             return whole, scale
         return torch.where(seen, whole, x.float()), torch.where(seen, scale, 1.0)
 
-    def largest(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """max|x| in float32, and whether it is finite; counts it when not."""
+    def largest(self, x: Tensor) -> Tensor:
+        """max|x| in float32."""
+        if not self.grid.signed:
+            return x.amax().clamp_min(0).float()
+        low, high = torch.aminmax(x)
+        return torch.maximum(-low, high).float()
+
+    def observed_largest(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """max|x|, and whether it can be used: it is counted, not used, where it is NaN or Inf."""
         if x.numel() == 0:  # an empty batch says nothing about the range, and has no maximum
             return torch.zeros((), device=x.device), torch.zeros((), dtype=torch.bool, device=x.device)
-        if self.grid.signed:
-            low, high = torch.aminmax(x)
-            largest = torch.maximum(-low, high).float()
-        else:
-            largest = x.amax().clamp_min(0).float()
+        largest = self.largest(x)
         finite = torch.isfinite(largest)
         self.nonfinite.add_(~finite)
         return largest, finite
@@ -126,4 +133,6 @@ class Quantizer(nn.Module):
             moved: Tensor = fn(tensor)
             return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
 
-        return super()._apply(keep_dtype, recurse)  # type: ignore[no-any-return,no-untyped-call]
+        for child in self.children():  # a user's function is theirs
+            child._apply(fn)  # type: ignore[no-untyped-call]
+        return super()._apply(keep_dtype, recurse=False)  # type: ignore[no-any-return,no-untyped-call]

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quaver.errors import ConfigError
+from quaver.config.check import check, whole
 from quaver.quantizers.quantizer import Quantizer
 
 
@@ -31,8 +31,7 @@ class RangeAbsMax(Quantizer):
         tensors: int = 1,
     ) -> None:
         super().__init__(bits, signed=signed, pass_through=pass_through, tensors=tensors)
-        if window_size < 1:
-            raise ConfigError(f"window_size={window_size!r}: takes a whole number of at least 1.")
+        check("RangeAbsMax", {"window_size": window_size}, {"window_size": whole(1)})
         self.window_size = window_size
         self.window: Tensor
         self.steps: Tensor
@@ -41,7 +40,7 @@ class RangeAbsMax(Quantizer):
 
     def observe(self, x: Tensor, tensor: int = 0) -> None:
         """Put max|x| in the window, in the place of the oldest."""
-        largest, finite = self.largest(x)
+        largest, finite = self.observed_largest(x)
         window, steps = self.window[tensor], self.steps[tensor]
         oldest = (steps % self.window_size).view(1)
         window.scatter_(0, oldest, torch.where(finite, largest, window.gather(0, oldest)[0]).view(1))

@@ -21,6 +21,8 @@ OPENVINO = Target(
         "transpose",
         "slice",
         "split",
+        "assign",
+        "pixel_shuffle",
     ),
     unsigned=True,
     fuses_add=True,

@@ -1,0 +1,76 @@
+"""The four switches: observing and rounding, each on and off."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from quaver.quantizers import AbsMax, ChannelWiseAbsMax, MovingAverageAbsMax, Observer, RangeAbsMax
+from quaver.quantizers.switches import disable_fake_quant, disable_observer, enable_fake_quant, enable_observer
+
+OBSERVING = [AbsMax, MovingAverageAbsMax, RangeAbsMax, Observer]
+
+
+def batch(largest: float) -> Tensor:
+    """A tensor with ``max|x| = largest``, reached on the negative side, and values between the steps of a 4-bit grid."""
+    return torch.tensor([[-1.0, 0.3, 0.11], [0.62, -0.47, 0.0]]) * largest
+
+
+def new(rule, **options):
+    """A quantizer; a short window where there is one, so that tests see its state whole."""
+    return rule(**({"window_size": 8} if rule is RangeAbsMax else {}), **options)
+
+
+def state_of(quantizer: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer.clone() for name, buffer in quantizer.named_buffers()}
+
+
+def assert_same_state(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("rule", OBSERVING)
+def test_with_the_observer_off_training_moves_nothing_until_it_is_on_again(rule):
+    quantizer = new(rule)
+    quantizer(batch(2.0))
+    before = state_of(quantizer)
+
+    quantizer.apply(disable_observer)(batch(50.0))
+    while_off = state_of(quantizer)
+    quantizer.apply(enable_observer)(batch(50.0))
+
+    assert_same_state(while_off, before)
+    assert quantizer.threshold > 2.0
+
+
+@pytest.mark.parametrize("rule", [MovingAverageAbsMax, RangeAbsMax])
+def test_with_the_observer_off_from_the_start_values_pass(rule):
+    quantizer = new(rule, bits=2)
+    quantizer.apply(disable_observer)
+
+    assert torch.equal(quantizer(batch(3.0)), batch(3.0))
+
+
+@pytest.mark.parametrize("rule", [AbsMax, ChannelWiseAbsMax, MovingAverageAbsMax, RangeAbsMax])
+def test_with_fake_quant_off_values_pass_and_ranges_are_still_observed(rule):
+    quantizer = new(rule, bits=2)
+    quantizer.apply(disable_fake_quant)
+
+    passed = quantizer(batch(3.0))
+    integers, scale = quantizer.integers(batch(3.0))
+    quantizer.apply(enable_fake_quant)
+    rounded = quantizer(batch(3.0))
+
+    assert torch.equal(passed, batch(3.0))
+    assert torch.equal(integers * scale, batch(3.0))
+    assert quantizer.threshold.amax() == 3.0
+    assert not torch.equal(rounded, batch(3.0))
+
+
+def test_switches_reach_nested_quantizers_and_leave_other_modules_alone():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Sequential(MovingAverageAbsMax()))
+
+    model.apply(disable_observer).apply(disable_fake_quant)
+
+    assert (model[1][0].observing, model[1][0].quantizing) == (False, False)
+    assert not hasattr(model[0], "observing")
+    assert not hasattr(model[0], "quantizing")
