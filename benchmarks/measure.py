@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 Rows = list[dict[str, object]]
 
@@ -53,12 +51,11 @@ def arguments(description: str, **options: object) -> argparse.Namespace:
 
 def report(title: str, rows: Rows, path: Path | None) -> None:
     """Print the rows as a table; write them and the machine as JSON."""
-    table = Table(title=title)
-    for column in rows[0]:
-        table.add_column(column, justify="left" if isinstance(rows[0][column], str) else "right")
-    for row in rows:
-        table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
-    Console(width=140).print(table)
+    cells = [[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()] for row in rows]
+    widths = [max(len(line[k]) for line in [list(rows[0]), *cells]) for k in range(len(rows[0]))]
+    print(f"\n{title}")
+    for line in [list(rows[0]), *cells]:
+        print("  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
     print(json.dumps(machine()))
     if path:
         path.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=2) + "\n")

@@ -8,6 +8,7 @@ and at most 2.3 times as long for 400 layers as for 200.
 
 import time
 import warnings
+from itertools import pairwise
 
 import torch
 from measure import Rows, arguments, report
@@ -42,7 +43,7 @@ def journey(model: nn.Module, x: torch.Tensor) -> dict[str, float]:
     pause = time.perf_counter() - marks[-1]
     quaver.convert(qat, save_int8=True)
     marks.append(time.perf_counter() - pause)
-    capture, place, convert = (after - before for before, after in zip(marks, marks[1:], strict=False))
+    capture, place, convert = (after - before for before, after in pairwise(marks))
     return {"capture s": capture, "quant_aware s": place, "convert s": convert, "total s": capture + place + convert}
 
 

@@ -77,15 +77,12 @@ def quick(model: nn.Module, run: Callable[..., torch.Tensor], images: torch.Tens
 
 
 def main() -> None:
-    options = arguments(
-        __doc__, device="cpu", batch=16, size=128, rounds=15, models="mobilenet_v1,resnet18", modes="eager,compiled"
-    )
-    rows: Rows = [measure(name, mode, options) for name in options.models.split(",") for mode in options.modes.split(",")]
-    report(
-        f"QAT step over float step, {options.device}, batch {options.batch}, {options.size} x {options.size}",
-        rows,
-        options.json,
-    )
+    defaults = {"batch": 16, "size": 128, "rounds": 15, "models": "mobilenet_v1,resnet18", "modes": "eager,compiled"}
+    options = arguments(__doc__, device="cpu", **defaults)
+    names, modes = options.models.split(","), options.modes.split(",")
+    rows: Rows = [measure(name, mode, options) for name in names for mode in modes]
+    where = f"{options.device}, batch {options.batch}, {options.size} x {options.size}"
+    report(f"QAT step over float step, {where}", rows, options.json)
 
 
 if __name__ == "__main__":

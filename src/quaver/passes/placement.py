@@ -137,6 +137,8 @@ class _Placing:
         for name, module in self.modules.items():
             mount(home, name, module)
         prepared._modules[self.root] = home
+        device = next((parameter.device for parameter in prepared.parameters()), None)
+        home.to(device)
         home.train(prepared.training)
         return prepared
 

@@ -10,8 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
@@ -38,6 +36,8 @@ def save(program: Program, folder: str | Path) -> Path:
         )
     folder = Path(folder)
     tensors, kinds = _tensors(program)
+    import safetensors.torch  # at first use: everything but save and load works without it
+
     content = safetensors.torch.save(tensors, metadata={"format": "pt"})
     digest = hashlib.sha256(content).hexdigest()
     weights = f"weights-{digest[:16]}.safetensors"
@@ -56,6 +56,8 @@ def save(program: Program, folder: str | Path) -> Path:
 
 def load(folder: str | Path) -> Program:
     """Read a program; the model's class is not needed. A damaged or foreign file is an error that says so."""
+    import safetensors.torch
+
     folder = Path(folder)
     body = _opened(folder / JSON_NAME)
     try:
