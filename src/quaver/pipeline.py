@@ -37,49 +37,66 @@ def quant_aware(
     """
     settings = QuantConfig.of(config)
     program = _captured(model_or_program, example_inputs)
+    if program.stage is Stage.PREPARED and for_test:
+        return program.clone(for_test=True)
     if program.stage is not Stage.FLOAT:
-        if program.stage is Stage.PREPARED and for_test:
-            return program.clone(for_test=True)
         raise StageError(
             f"quant_aware: the program is {program.stage.value} already. Train it and call quaver.convert, or capture the "
             "model again to quantize it another way."
         )
-    if for_test and program.trained_as:
-        return program.trained_as[-1].clone(for_test=True)
+    functions = {
+        "weight_quantize_func": weight_quantize_func,
+        "act_quantize_func": act_quantize_func,
+        "weight_preprocess_func": weight_preprocess_func,
+        "act_preprocess_func": act_preprocess_func,
+    }
+    if for_test:
+        if not program.trained_as:
+            prepared = _prepared(program, settings, functions, optimizer_func)
+            program.trained_as.append((settings, prepared))
+            program.viewed_as[settings] = prepared
+        made_by, prepared = program.trained_as[-1]
+        if config is not None and made_by != settings:
+            raise StageError(
+                "quant_aware: the training program was quantized with another config, and for_test=True is a view of it. "
+                "Give the same config, or none."
+            )
+        return prepared.clone(for_test=True)
+    if settings in program.viewed_as:  # made for an evaluation view that was asked for first
+        return program.viewed_as.pop(settings)
+    prepared = _prepared(program, settings, functions, optimizer_func)
+    program.trained_as.append((settings, prepared))
+    return prepared
+
+
+def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any], optimizer_func: Any) -> Program:
+    """The two quantizing passes, as the config says."""
+    common: dict[str, Any] = {
+        "skip_pattern": settings.patterns,
+        "activation_quantize_type": settings.activation_quantize_type,
+        "activation_bits": settings.activation_bits,
+        "window_size": settings.window_size,
+        "moving_rate": settings.moving_rate,
+        "pass_through": settings.pass_through,
+        "target": settings.target,
+    }
     prepared = QuantizationTransformPass(
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITH_WEIGHT],
-        skip_pattern=settings.patterns,
         weight_quantize_type=settings.weight_quantize_type,
-        activation_quantize_type=settings.activation_quantize_type,
         weight_bits=settings.weight_bits,
-        activation_bits=settings.activation_bits,
-        window_size=settings.window_size,
-        moving_rate=settings.moving_rate,
         quantize_activations=not settings.quant_weight_only,
-        pass_through=settings.pass_through,
-        target=settings.target,
-        weight_quantize_func=weight_quantize_func,
-        act_quantize_func=act_quantize_func,
-        weight_preprocess_func=weight_preprocess_func,
-        act_preprocess_func=act_preprocess_func,
         optimizer_func=optimizer_func,
+        **common,
+        **functions,
     ).apply(program)
-    if not settings.quant_weight_only:
-        prepared = AddQuantDequantPass(
-            quantizable_op_type=[name for name in settings.quantize_op_types if name in WITHOUT_WEIGHT],
-            skip_pattern=settings.patterns,
-            activation_quantize_type=settings.activation_quantize_type,
-            activation_bits=settings.activation_bits,
-            window_size=settings.window_size,
-            moving_rate=settings.moving_rate,
-            pass_through=settings.pass_through,
-            leave_outputs_float=True,
-            target=settings.target,
-            act_quantize_func=act_quantize_func,
-            act_preprocess_func=act_preprocess_func,
-        ).apply(prepared)
-    program.trained_as.append(prepared)
-    return prepared.clone(for_test=True) if for_test else prepared
+    if settings.quant_weight_only:
+        return prepared
+    return AddQuantDequantPass(
+        quantizable_op_type=[name for name in settings.quantize_op_types if name in WITHOUT_WEIGHT],
+        leave_outputs_float=True,
+        **common,
+        **{name: function for name, function in functions.items() if name.startswith("act_")},
+    ).apply(prepared)
 
 
 def _captured(model: nn.Module, example_inputs: Any) -> Program:

@@ -15,6 +15,8 @@ from quaver.capture.naming import Naming
 from quaver.errors import CaptureError, InputError
 from quaver.operators import packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
+from quaver.program.devices import follow_input
+from quaver.program.views import view
 
 _DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 
@@ -57,12 +59,13 @@ def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any
         _clean(one.graph, evaluation=mode == EVAL)
         functionalize(one.graph)
         mark_written(one.graph)
+        follow_input(one.graph)
         naming.tag(one.graph)
 
     free_batch = all(one.free_batch for one in exported.values())
     inputs = _inputs(model, leaves, spec, free if free_batch else [False] * len(free))
     program = Program(
-        model,
+        view(model),
         {mode: one.graph for mode, one in exported.items()},
         Signature(inputs, spec, {mode: one.out_spec for mode, one in exported.items()}),
     )

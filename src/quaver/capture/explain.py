@@ -18,7 +18,8 @@ def explain(model: nn.Module, error: BaseException) -> CaptureError:
     """The error in the user's terms: module, source line, what it did, and what else can be done."""
     names = {id(module): name for name, module in model.named_modules()}
     module, line = _innermost(error.__traceback__, names)
-    where = f"module {names[id(module)]!r} ({type(module).__name__})" if module is not None else type(model).__name__
+    inner = module is not None and module is not model
+    where = f"module {names[id(module)]!r} ({type(module).__name__})" if inner else type(model).__name__
     place = f"{where}, {line}" if line else where
     if _depends_on_data(error):
         return CaptureError(

@@ -48,14 +48,22 @@ class _Flat(nn.Module):
         given = iter(tensors)
         leaves = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        buffers = dict(self.model.named_buffers())
         outputs, self.structure.spec = pytree.tree_flatten(self.model(*args, **kwargs))
+        for path, before in buffers.items():  # `self.mean = new` is a write to the buffer, to be done in place
+            owner, _, name = path.rpartition(".")
+            after = self.model.get_submodule(owner)._buffers[name]
+            if after is not before and after is not None:
+                before.copy_(after)
+                self.model.get_submodule(owner)._buffers[name] = before
         return outputs
 
 
 def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: list[bool]) -> Exported:
     """Trace the model with a free batch size in the inputs marked ``free``; where it insists on one, with the one given."""
     flat = _Flat(model, leaves, spec)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    # copies: one tensor given for two inputs would be traced as one input
+    tensors = [leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor)]
     if any(free):
         # A batch of one would be taken for a constant: trace with two of it.
         several = [torch.cat([t, t]) if one and t.shape[0] == 1 else t for t, one in zip(tensors, free, strict=True)]
@@ -78,7 +86,11 @@ def _free_batches(traced: ExportedProgram) -> list[bool]:
     kinds = [spec.kind for spec in traced.graph_signature.input_specs]
     inputs = [node for node, kind in zip(traced.graph.nodes, kinds, strict=False) if kind is InputKind.USER_INPUT]
     values = [node.meta["val"] for node in inputs]
-    return [value.dim() > 0 and isinstance(value.shape[0], torch.SymInt) for value in values]
+    return [value.dim() > 0 and _is_free(value.shape[0]) for value in values]
+
+
+def _is_free(size: int | torch.SymInt) -> bool:
+    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
 
 
 def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Exported:

@@ -41,7 +41,7 @@ def functionalize(graph: fx.Graph) -> None:
             continue
         target = node.args[0]
         assert isinstance(target, fx.Node)
-        if target.op == "get_attr" or _is_seen_elsewhere(target, node, order):
+        if _is_stored(target) or _is_seen_elsewhere(target, node, order):
             continue
         pure = getattr(torch.ops.aten, packet(node)[:-1])
         node.target = getattr(pure, node.target._overloadname)
@@ -49,11 +49,18 @@ def functionalize(graph: fx.Graph) -> None:
             reader.replace_input_with(target, node)
 
 
+def _is_stored(node: fx.Node) -> bool:
+    """Whether a value is memory of the model's own: a buffer, a view of one, or one that was just written to."""
+    while node.op == "call_function" and node.all_input_nodes and (_is_view(node) or _written_by(node)):
+        node = node.all_input_nodes[0]
+    return node.op == "get_attr"
+
+
 def mark_written(graph: fx.Graph) -> None:
     """Mark every tensor whose memory some op still writes to: a quantizer beside it would see it half done."""
     for node in graph.nodes:
         for target in _written_by(node):
-            if target.op != "get_attr":
+            if not _is_stored(target):
                 for alias in (node, *_aliases(target)):
                     alias.meta["written"] = True
 
@@ -88,5 +95,5 @@ def _is_view(node: fx.Node) -> bool:
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return node.op == "call_function"  # getitem of a list of views
     returns = node.target._schema.returns
-    may_alias = packet(node) in ("reshape", "flatten", "contiguous", "to", "chunk")
+    may_alias = packet(node) in ("reshape", "flatten", "contiguous", "to", "chunk", "dropout")
     return may_alias or any(value.alias_info is not None and not value.alias_info.is_write for value in returns)

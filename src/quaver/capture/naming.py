@@ -13,7 +13,7 @@ from quaver.capture.scope import KEY
 from quaver.operators import is_parameter, type_of, weight_of
 from quaver.program import Op
 
-_TORCH = str(Path(torch.__file__).parent)
+_TORCH, _HERE = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
@@ -91,7 +91,7 @@ def _module(node: fx.Node) -> tuple[str, str]:
 
 def _source(stack_trace: str) -> str:
     """``file.py:12`` of the innermost line that is not torch's own."""
-    frames = [match for match in _FRAME.finditer(stack_trace) if not match["file"].startswith(_TORCH)]
+    frames = [match for match in _FRAME.finditer(stack_trace) if not match["file"].startswith((_TORCH, _HERE))]
     if not frames:
         return ""
     return f"{Path(frames[-1]['file']).name}:{frames[-1]['line']}"

@@ -45,7 +45,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
             if op.type not in self.quantizable_op_type or name in program.placements.plan:
                 continue
             inputs = activation_inputs(node)
-            declined[name] = skipped_by(op, self.skip_pattern) or self.decline(node, inputs, name in trained)
+            declined[name] = skipped_by(op, self.skip_pattern) or self.decline(node, inputs, trained.get(name))
             if not declined[name]:
                 plan[name] = OpPlan(None, dict.fromkeys(self.rounded(node, inputs), options))
         if self.leave_outputs_float:
@@ -53,11 +53,11 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         declined = {name: why for name, why in declined.items() if why}
         return place(program, plan, declined, unsigned=TARGETS[self.target].unsigned)
 
-    def decline(self, node: fx.Node, inputs: list[fx.Node], trains: bool) -> str:
+    def decline(self, node: fx.Node, inputs: list[fx.Node], twin: fx.Node | None) -> str:
         """Why the op stays float, or nothing."""
         if any(is_parameter(value) for value in node.all_input_nodes):
             return "one of its operands is a parameter of the model, such as a bias"
-        return unquantizable(node, inputs, trains)
+        return unquantizable(inputs, twin)
 
     def rounded(self, node: fx.Node, inputs: list[fx.Node]) -> list[int]:
         """The inputs to round: all, less the convolution that the target adds to before it rounds."""

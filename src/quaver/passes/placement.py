@@ -335,5 +335,6 @@ class _Placing:
                 self.reasons[name] = "not folded: no quantized convolution gives it its input and nobody else"
             else:
                 self.reasons[name] = f"{op_type!r} is not among the op types to quantize"
-        for name in self.ops[TRAIN].keys() - self.ops[EVAL].keys():
-            self.reasons[name] = "runs only in training"
+        for name in self.ops[TRAIN]:
+            if name not in self.ops[EVAL]:
+                self.reasons[name] = "runs only in training"

@@ -66,7 +66,7 @@ class QuantizationTransformPass(InputQuantizers, Pass):
                     declined[name] = "its weight is not a matrix on the right-hand side"
                 else:
                     declined[name] = "its weight is computed by the model, not a parameter of it"
-            elif reason := unquantizable(node, activation_inputs(node), name in trained):
+            elif reason := unquantizable(activation_inputs(node), trained.get(name)):
                 declined[name] = reason
             elif op.type in CONVOLUTIONS and is_unbatched(node):
                 declined[name] = "its input has no batch dimension"

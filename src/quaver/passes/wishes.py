@@ -1,5 +1,6 @@
 """What the two quantizing passes share: their options, and the questions they ask of an op."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -8,7 +9,7 @@ from torch import fx
 
 from quaver.config.check import Rule, boolean, check, one_of, rate, texts, whole
 from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
-from quaver.operators import packet
+from quaver.operators import argument, packet
 from quaver.program import Op
 from quaver.program.placements import Options
 from quaver.targets import TARGETS
@@ -34,15 +35,25 @@ def skipped_by(op: Op, patterns: str | Iterable[str]) -> str:
     return ""
 
 
-def unquantizable(node: fx.Node, inputs: list[fx.Node], trains: bool) -> str:
-    """Why no pass can quantize the inputs of an op, or nothing."""
+def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> str:
+    """Why no pass can quantize the inputs of an op, whose ``twin`` is the same op in training; or nothing."""
     if not is_float(inputs):
         return "its inputs are not floating-point tensors"
-    if not trains:
+    if any(is_padded_with_infinity(value) for value in inputs):
+        return "its input is padded with infinity, which no grid holds"
+    if twin is None:
         return "it runs only in evaluation, so training cannot find its range"
-    if node.meta.get("written") or any(value.meta.get("written") for value in inputs):
+    if any(value.meta.get("written") for value in (*inputs, twin, *twin.all_input_nodes)):
         return "the model writes into this tensor in place (an assignment to a slice, say); build a new one instead"
     return ""
+
+
+def is_padded_with_infinity(node: fx.Node) -> bool:
+    """Whether a tensor is a padding with plus or minus infinity, as some write a max pool."""
+    if node.op != "call_function" or packet(node) not in ("pad", "constant_pad_nd"):
+        return False
+    value = argument(node, "value")
+    return isinstance(value, float) and math.isinf(value)
 
 
 def is_float(tensors: list[fx.Node]) -> bool:

@@ -1,9 +1,11 @@
 """Graphs as JSON and back. Only what is listed here is read: a file can name an op, but never bring code."""
 
+import keyword
 import math
 import operator
 import re
 from collections import OrderedDict, namedtuple
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -12,8 +14,10 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from quaver.errors import StorageError
+from quaver.program.devices import device_of
 from quaver.program.record import Op
 
+_OUTSIDE = frozenset({"from_file", "_print", "warn"})  # ops that reach for something other than their arguments
 _NAMESPACES = frozenset({"aten", "quantized_decomposed", "torchvision"})
 _PYTHON = {
     f"operator.{name}": getattr(operator, name)
@@ -37,7 +41,13 @@ _PYTHON = {
         "or_",
         "not_",
     ]
-} | {"math.ceil": math.ceil, "math.floor": math.floor, "torch.sym_max": torch.sym_max, "torch.sym_min": torch.sym_min}
+} | {
+    "quaver.device_of": device_of,
+    "math.ceil": math.ceil,
+    "math.floor": math.floor,
+    "torch.sym_max": torch.sym_max,
+    "torch.sym_min": torch.sym_min,
+}
 _PYTHON_NAMES = {function: name for name, function in _PYTHON.items()}
 _FACTS = ("dtype", "rank", "quantizer", "written", "constant")
 # Targets become part of generated code: a name may hold nothing that could end a string there.
@@ -59,16 +69,19 @@ def encode_graph(graph: fx.Graph) -> list[dict[str, Any]]:
     ]
 
 
-def decode_graph(nodes: list[dict[str, Any]]) -> fx.Graph:
-    """The graph that `encode_graph` was given."""
+def decode_graph(nodes: list[dict[str, Any]], readable: Collection[str], callable_: Collection[str]) -> fx.Graph:
+    """The graph that `encode_graph` was given; it may read and call only what stands at these paths."""
+    allowed = {"get_attr": readable, "call_module": callable_}
     graph, known = fx.Graph(), dict[str, fx.Node]()
     for entry in nodes:
         kwargs = decode(entry["kwargs"], known)
-        if not all(key.isidentifier() for key in kwargs):
+        if not all(_is_name(key) for key in kwargs):
             raise ValueError(f"keyword {kwargs!r}")
         if entry["op"] not in ("placeholder", "get_attr", "call_function", "call_module", "output"):
             raise ValueError(f"node kind {entry['op']!r}")
         target = _decode_target(entry["op"], entry["target"])
+        if target not in allowed.get(entry["op"], (target,)):
+            raise ValueError(f"path {target!r}")
         node = graph.create_node(entry["op"], target, decode(entry["args"], known), kwargs, entry["name"])
         node.meta = _decode_meta(entry["meta"])
         known[entry["name"]] = node
@@ -154,7 +167,7 @@ def _encode_target(node: fx.Node) -> str:
 
 def _decode_target(op: str, target: str) -> Any:
     if op != "call_function":
-        if not _SAFE.fullmatch(target) or (op == "placeholder" and not target.isidentifier()):
+        if not _SAFE.fullmatch(target) or (op == "placeholder" and not _is_name(target)):
             raise ValueError(f"target {target!r}")
         return target
     if target in _PYTHON:
@@ -162,7 +175,14 @@ def _decode_target(op: str, target: str) -> Any:
     namespace, name, overload = target.split(".")
     if namespace not in _NAMESPACES:
         raise ValueError(f"op {target!r}")
-    return getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    operation = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    if not isinstance(operation, torch._ops.OpOverload) or name in _OUTSIDE:
+        raise ValueError(f"op {target!r}")
+    return operation
+
+
+def _is_name(word: str) -> bool:
+    return word.isidentifier() and not keyword.iskeyword(word) and word != "self"
 
 
 def _encode_meta(meta: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,10 @@ from quaver.program.views import Executable, read, view
 from quaver.quantizers import Observer, Quantizer
 
 TRAIN, EVAL = "train", "eval"
+_OWN = frozenset(
+    {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
+    | {"trained_as", "viewed_as", "_compiled"}
+)
 
 
 class Program(nn.Module):
@@ -44,6 +48,7 @@ class Program(nn.Module):
         for_test: bool = False,
     ) -> None:
         super().__init__()
+        self._compiled: dict[str, Executable] = {}
         self._parameters = tensors._parameters
         self._buffers = tensors._buffers
         self._non_persistent_buffers_set = tensors._non_persistent_buffers_set
@@ -57,9 +62,16 @@ class Program(nn.Module):
         self.for_test = for_test
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
-        # quant_aware leaves the training program here, so that a later for_test=True finds the same quantizers.
-        self.trained_as: list[Program] = []
-        self._compiled: dict[str, Executable] = {}
+        # quant_aware notes here what it made of this program, so that for_test=True finds the same quantizers.
+        self.trained_as: list[tuple[Any, Program]] = []
+        self.viewed_as: dict[Any, Program] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """As any module, but a program's own fields stay its own where the model has a child of that name."""
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     # running
 
@@ -86,6 +98,13 @@ class Program(nn.Module):
 
     def train(self, mode: bool = True) -> "Program":
         """Choose the training graph, or with ``mode=False`` the evaluation graph."""
+        return self._switch(mode)
+
+    def eval(self) -> "Program":
+        """Choose the evaluation graph."""
+        return self._switch(False)
+
+    def _switch(self, mode: bool) -> "Program":
         if mode and self.for_test:
             raise StageError("this program is an evaluation view: call .train() on the program it was cloned from.")
         if mode and not self.stage.trains:
@@ -105,10 +124,8 @@ class Program(nn.Module):
         tensors._parameters, tensors._buffers = self._parameters, self._buffers
         tensors._non_persistent_buffers_set = self._non_persistent_buffers_set
         tensors._modules = {k: None if m is None else view(m, seen) for k, m in self._modules.items()}
-        twin = self.copy(tensors=tensors)
+        twin = self.copy(tensors=tensors, for_test=for_test)
         if for_test:
-            twin.for_test = True
-            twin.training = True  # so that eval() below has something to leave
             nn.Module.train(twin, False)
         return twin
 
@@ -123,7 +140,7 @@ class Program(nn.Module):
             "for_test": self.for_test,
         }
         twin = Program(tensors or self, graphs, self.signature, **(fields | changes))
-        twin.training = self.training and twin.stage.trains
+        twin.training = self.training and twin.stage.trains and not twin.for_test
         twin.optimizer_func = self.optimizer_func
         return twin.build()
 
@@ -136,14 +153,6 @@ class Program(nn.Module):
         twin = self.copy(tensors=tensors)
         memo[id(self)] = twin
         return twin
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "Program":
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        device = next((tensor.device for tensor in (*self.parameters(), *self.buffers())), None)
-        moved = [device is not None and move_constants(graph, device) for graph in self.graphs.values()]
-        if any(moved):
-            self.build()
-        return self
 
     # looking inside
 
@@ -218,7 +227,7 @@ class Program(nn.Module):
                 f"NaN or Inf was seen in {listed}. These batches were left out of the thresholds, which stay as they "
                 "were. Try a lower learning rate, gradient clipping, or look at the batch.",
                 QuaverWarning,
-                stacklevel=3,
+                stacklevel=4,  # whoever called train or eval
             )
             for count in counts.values():
                 count.zero_()
@@ -241,13 +250,3 @@ def copy_graph(graph: fx.Graph) -> fx.Graph:
     for old, new in names.items():
         new.meta = dict(old.meta)
     return twin
-
-
-def move_constants(graph: fx.Graph, device: torch.device) -> bool:
-    """Let ops that create tensors do so on ``device``; whether any had to change."""
-    changed = False
-    for node in graph.nodes:
-        if isinstance(node.kwargs.get("device"), torch.device) and node.kwargs["device"] != device:
-            node.kwargs = dict(node.kwargs) | {"device": device}
-            changed = True
-    return changed

@@ -42,8 +42,12 @@ class Signature:
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The tensors of a call, in order, checked against the captured ones."""
+        if kwargs:  # in the order they were captured in
+            captured = pytree.tree_unflatten(list(self.inputs), self.in_spec)[1]
+            kwargs = {name: kwargs[name] for name in (*captured, *kwargs) if name in kwargs}
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        if spec != self.in_spec:
+        # a loaded program has namedtuples of its own making: equal in outline is enough
+        if spec != self.in_spec and _outline(spec) != _outline(self.in_spec):
             raise InputError(
                 f"the program was called with {_outline(spec)} but was captured with {_outline(self.in_spec)}. "
                 "Call it as the model was called in quaver.capture."
@@ -88,7 +92,12 @@ def _check_tensor(given: Any, expected: InputTensor) -> None:
         )
 
 
+class _Dot:
+    def __repr__(self) -> str:
+        return "·"
+
+
 def _outline(spec: pytree.TreeSpec) -> str:
-    args, kwargs = pytree.tree_unflatten(["·"] * spec.num_leaves, spec)
+    args, kwargs = pytree.tree_unflatten([_Dot()] * spec.num_leaves, spec)
     words = [str(arg) for arg in args] + [f"{name}={value}" for name, value in kwargs.items()]
     return f"({', '.join(words)})"

@@ -6,12 +6,14 @@ crash comes, the folder holds a whole program, the old or the new. Nothing is pi
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from quaver.errors import StorageError
 from quaver.files import write_atomically
@@ -24,6 +26,8 @@ from quaver.program.stage import Stage
 from quaver.program.views import home, mount
 from quaver.quantizers import KINDS, build
 
+# what reading a file that was tampered with can come to
+_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SyntaxError, ArithmeticError)
 FORMAT, VERSION = "quaver.program", 1
 JSON_NAME, WEIGHTS_PATTERN = "program.json", "weights-*.safetensors"
 
@@ -46,11 +50,12 @@ def save(program: Program, folder: str | Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / weights, content)
         write_atomically(folder / JSON_NAME, _sealed(body))
-        for old in folder.glob(WEIGHTS_PATTERN):
-            if old.name != weights:
-                old.unlink()
     except OSError as error:
         raise StorageError(f"{folder}: the program could not be written: {error}. What was there is untouched.") from error
+    for stale in (*folder.glob(WEIGHTS_PATTERN), *folder.glob(f".{WEIGHTS_PATTERN}.draft")):
+        if stale.name != weights:
+            with suppress(OSError):  # the new program is in place; a leftover costs only its bytes
+                stale.unlink()
     return folder
 
 
@@ -61,14 +66,16 @@ def load(folder: str | Path) -> Program:
     folder = Path(folder)
     body = _opened(folder / JSON_NAME)
     try:
-        content = (folder / body["weights"]).read_bytes()
+        content = (folder / Path(body["weights"]).name).read_bytes()
     except OSError as error:
         raise StorageError(f"{folder}: its weights file is missing: {error}. Save the program again.") from error
-    if hashlib.sha256(content).hexdigest() != body["weights_sha256"]:
+    except (LookupError, TypeError, ValueError) as error:
+        raise StorageError(f"{folder}: the program does not say where its weights are.") from error
+    if hashlib.sha256(content).hexdigest() != body.get("weights_sha256"):
         raise StorageError(f"{folder / body['weights']}: the file is damaged: its checksum differs from the one saved.")
     try:
         return _rebuild(body, safetensors.torch.load(content))
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, safetensors.SafetensorError) as error:
+    except (*_DAMAGE, safetensors.SafetensorError) as error:
         raise StorageError(f"{folder}: the program cannot be read: {type(error).__name__}: {error}.") from error
 
 
@@ -87,15 +94,15 @@ def _opened(path: Path) -> dict[str, Any]:
         raise StorageError(f"{path}: cannot be read: {error}.") from error
     try:
         whole = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise StorageError(f"{path}: the file is damaged or was cut off: {error}.") from error
     if not isinstance(whole, dict) or whole.get("format") != FORMAT:
         raise StorageError(f"{path}: this is not a program that quaver.save wrote.")
     if whole.get("version") != VERSION:
         raise StorageError(f"{path}: version {whole.get('version')!r} of the format; this Quaver reads {VERSION}.")
     body: dict[str, Any] = whole.get("program", {})
-    seal = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
-    if hashlib.sha256(seal).hexdigest() != whole.get("sha256"):
+    seal = json.dumps(body, separators=(",", ":")).encode()
+    if not isinstance(body, dict) or hashlib.sha256(seal).hexdigest() != whole.get("sha256"):
         raise StorageError(f"{path}: the file is damaged: its checksum differs from the one saved.")
     return body
 
@@ -191,9 +198,13 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         InputTensor(leaf["name"], tuple(leaf["shape"]), decode(leaf["dtype"], {})) if _is_tensor(leaf) else decode(leaf, {})
         for leaf in body["inputs"]
     )
+    graphs = {
+        mode: decode_graph(nodes, {entry["name"] for entry in body["tensors"]}, placements["quantizers"].values())
+        for mode, nodes in body["graphs"].items()
+    }
     program = Program(
         root,
-        {mode: decode_graph(nodes) for mode, nodes in body["graphs"].items()},
+        graphs,
         Signature(
             inputs,
             decode_structure(body["call"]),
@@ -205,8 +216,22 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         history=tuple(body["history"]),
         for_test=body["for_test"],
     )
+    _refuse_misfits(program)
     torch.nn.Module.train(program, body["training"])
     return program.build()
+
+
+def _refuse_misfits(program: Program) -> None:
+    """The graphs must take what the signature says, and give back what it says."""
+    signature = program.signature
+    if len(signature.inputs) != signature.in_spec.num_leaves or not program.graphs.keys() <= signature.out_specs.keys():
+        raise ValueError("its inputs do not fit its signature")
+    pytree.tree_unflatten(list(signature.inputs), signature.in_spec)[1].keys()
+    for mode, graph in program.graphs.items():
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        (results,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
+        if len(inputs) != len(signature.tensors) or len(results) != signature.out_specs[mode].num_leaves:
+            raise ValueError("a graph does not fit its signature")
 
 
 def _is_tensor(leaf: Any) -> bool:

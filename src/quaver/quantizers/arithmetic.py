@@ -38,7 +38,11 @@ def quantize(x: Tensor, scale: Tensor | float, grid: Grid) -> Tensor:
 
 def round_between(x: Tensor, scale: Tensor | float, low: int, high: int) -> Tensor:
     """`quantize` for a grid given by its ends."""
-    return (x * (1.0 / scale)).round_().clamp_(low, high)
+    steps = x * (1.0 / scale)
+    if torch.compiler.is_compiling():
+        # fused anyway; and torch 2.11 silently loses the gradient of an autograd.Function that works in place
+        return steps.round().clamp(low, high)
+    return steps.round_().clamp_(low, high)
 
 
 def dequantize(integers: Tensor, scale: Tensor | float) -> Tensor:
@@ -74,7 +78,8 @@ class _FakeQuantize(torch.autograd.Function):
         if not pass_through:
             # x and not a mask is kept: whoever made x (a ReLU, say) mostly keeps it too, so it costs no memory.
             ctx.save_for_backward(x, scale)
-        return quantize(x, scale, grid).mul_(scale)
+        integers = quantize(x, scale, grid)
+        return dequantize(integers, scale) if torch.compiler.is_compiling() else integers.mul_(scale)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]

@@ -1,0 +1,133 @@
+"""``program.ops()`` and ``print(program)``: every op once, and why it is float if it is."""
+
+import pytest
+import torch
+from torch import nn
+
+import quaver
+
+STAGES = ["float", "prepared", "trained", "frozen", "int8", "mobile", "view"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_op_is_listed_once(stages, stage):
+    names = [op.name for op in stages[stage].ops()]
+
+    assert len(names) == len(set(names))
+    assert {"stem", "norm", "relu", "conv", "tied", "elementwise_add", "pool2d", "flatten", "dropout", "head"} <= set(names)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_float_op_says_why_and_a_quantized_one_has_thresholds(stages, stage):
+    for op in stages[stage].ops():
+        assert bool(op.reason) is not op.quantized
+        assert bool(op.thresholds) is op.quantized
+
+
+def test_before_quantization_every_op_says_so(program):
+    assert {op.reason for op in program.ops()} == {"the program is not quantized yet"}
+
+
+def test_reasons_name_the_op_that_computes_another(trained):
+    reasons = {op.name: op.reason for op in trained.ops()}
+
+    assert reasons["norm"] == "folded into 'stem'"
+    assert reasons["dropout"] == "runs only in training"
+
+
+def test_thresholds_are_of_the_weights_as_they_are(trained):
+    with torch.no_grad():
+        trained.stem.weight.mul_(3)
+
+    thresholds = next(op.thresholds for op in trained.ops() if op.name == "stem")
+
+    assert thresholds["weight"] == trained.stem.weight.abs().amax((1, 2, 3)).tolist()
+
+
+def test_ops_of_a_frozen_program_are_those_of_the_program_it_came_from(stages):
+    assert stages["frozen"].ops() == stages["trained"].ops()
+    assert stages["int8"].ops() == stages["trained"].ops()
+
+
+def test_the_list_is_the_callers_own(stages):
+    stages["frozen"].ops().clear()
+
+    assert stages["frozen"].ops()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_print_has_a_line_for_every_op(stages, stage):
+    program = stages[stage]
+
+    title, header, *lines = str(program).splitlines()
+
+    records = program.ops()
+    quantized = sum(op.quantized for op in records)
+    assert title.startswith(f"Program ({program.stage.value}")
+    assert title.endswith(f": {quantized} of {len(records)} ops quantized")
+    assert header.split() == ["op", "type", "precision", "thresholds", "why"]
+    assert [line.split()[:3] for line in lines] == [
+        [op.name, op.type, "int8" if op.quantized else "float"] for op in records
+    ]
+    assert all(op.reason in line for op, line in zip(records, lines, strict=True))
+
+
+def test_print_says_that_a_view_is_one(stages):
+    assert "evaluation view" in str(stages["view"]).splitlines()[0]
+    assert "evaluation view" not in str(stages["trained"])
+
+
+def test_ops_inside_a_block_without_gradients_are_listed():
+    class Frozen(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 2, 1)
+
+        def forward(self, x):
+            with torch.no_grad():
+                x = self.body(x)
+            return self.head(x)
+
+    program = quaver.quant_aware(Frozen(), example_inputs=(torch.zeros(2, 3, 8, 8),))
+
+    assert [op.name for op in program.ops() if op.type == "conv2d"] == ["body", "head"]
+
+
+# unseen
+
+
+def test_before_training_every_rounded_activation_is_unseen(prepared):
+    activations = {name for name, _ in prepared.quantizers() if name not in prepared.placements.weights}
+
+    unseen = prepared.unseen()
+
+    assert "x" not in unseen  # it is shifted by a constant before the first convolution reads it
+    assert set(unseen) <= activations
+    assert "relu.output" in unseen
+
+
+def test_after_one_training_batch_nothing_is_unseen(prepared, images):
+    prepared.train()(images)
+
+    assert prepared.unseen() == []
+
+
+def test_evaluation_shows_a_quantizer_nothing(prepared, images):
+    before = prepared.unseen()
+
+    prepared.eval()(images)
+
+    assert prepared.unseen() == before != []
+
+
+def test_a_switched_off_observer_sees_nothing(prepared, images):
+    prepared.apply(quaver.disable_observer)
+
+    prepared.train()(images)
+
+    assert prepared.unseen() != []
+
+
+def test_a_float_program_has_nothing_unseen(program):
+    assert program.unseen() == []
+    assert list(program.quantizers()) == []
