@@ -1,12 +1,11 @@
 """What does a QAT step cost over a float step?
 
     python benchmarks/step.py                       CPU, eager and compiled
-    python benchmarks/step.py --device cuda         bf16 autocast, compiled, with peak memory
+    python benchmarks/step.py --device cuda --batch 128 --size 224 --modes compiled       bf16 autocast, with peak memory
 
 Both models train in one process and take turns; medians. A step is forward, loss, backward and SGD with momentum.
 """
 
-import copy
 import warnings
 from collections.abc import Callable
 
@@ -39,48 +38,56 @@ def step(
 
 
 def peak_memory(job: Callable[[], None]) -> float:
+    """MiB that a step needs at its peak, weights and optimizer state of this model included."""
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
     job()
     torch.cuda.synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / 2**20
+    return torch.cuda.max_memory_allocated() / 2**20
 
 
-def measure(name: str, mode: str, options: object) -> dict[str, object]:
+def make(name: str, kind: str, options: object) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """A model, float or quantized, and a batch for it."""
     device = torch.device(options.device)
-    torch._dynamo.reset()
     torch.manual_seed(0)
     images = torch.randn(options.batch, 3, options.size, options.size, device=device)
     labels = torch.randint(0, 1000, (options.batch,), device=device)
-    base = MODELS[name]().to(device)
+    model = MODELS[name]().to(device)
     if device.type == "cuda":
-        base, images = base.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
-    models = {"float": base, "qat": quaver.quant_aware(copy.deepcopy(base), example_inputs=(images[:2],)).train()}
-    runs = {key: torch.compile(model) if mode == "compiled" else model for key, model in models.items()}
-    if mode == "compiled" and device.type == "cuda":  # the float model as most people train it
-        runs["float"] = min((models["float"], runs["float"]), key=lambda run: quick(models["float"], run, images, labels))
-    jobs = {key: step(model, runs[key], images, labels) for key, model in models.items()}
-    sync = torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
-    times = interleaved(jobs, options.rounds, 5, sync)
+        model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
+    return (model if kind == "float" else quaver.quant_aware(model, example_inputs=(images[:2],)).train()), images, labels
+
+
+def measure(name: str, mode: str, options: object) -> dict[str, object]:
+    """One row: a model's steps, float and quantized, taking turns; each alone on the accelerator for its memory."""
+    cuda = options.device == "cuda"
+    torch._dynamo.reset()
+    jobs, memory, resident = {}, {}, 0.0
+    for kind in ("float", "qat"):
+        model, images, labels = make(name, kind, options)
+        jobs[kind] = step(model, torch.compile(model) if mode == "compiled" else model, images, labels)
+        if cuda:
+            for _ in range(4):
+                jobs[kind]()
+            memory[kind] = peak_memory(jobs[kind]) - resident
+            resident = torch.cuda.memory_allocated() / 2**20  # the float model stays while the other is measured
+    times = interleaved(jobs, options.rounds, 5, torch.cuda.synchronize if cuda else (lambda: None))
     row: dict[str, object] = {"model": name, "mode": mode, "float ms": times["float"] * 1e3, "qat ms": times["qat"] * 1e3}
     row["qat / float"] = times["qat"] / times["float"]
-    if device.type == "cuda":
-        memory = {key: peak_memory(job) for key, job in jobs.items()}
+    if cuda:
         row |= {"float MiB": memory["float"], "qat MiB": memory["qat"], "memory": memory["qat"] / memory["float"]}
     return row
-
-
-def quick(model: nn.Module, run: Callable[..., torch.Tensor], images: torch.Tensor, labels: torch.Tensor) -> float:
-    """Seconds for a step, to choose the better float baseline."""
-    return interleaved({"step": step(model, run, images, labels)}, 10, 5, torch.cuda.synchronize)["step"]
 
 
 def main() -> None:
     defaults = {"batch": 16, "size": 128, "rounds": 15, "models": "mobilenet_v1,resnet18", "modes": "eager,compiled"}
     options = arguments(__doc__, device="cpu", **defaults)
     names, modes = options.models.split(","), options.modes.split(",")
-    rows: Rows = [measure(name, mode, options) for name in names for mode in modes]
+    rows: Rows = []
+    for name in names:
+        for mode in modes:
+            rows.append(measure(name, mode, options))
+            print(rows[-1], flush=True)
     where = f"{options.device}, batch {options.batch}, {options.size} x {options.size}"
     report(f"QAT step over float step, {where}", rows, options.json)
 

@@ -41,8 +41,8 @@ class AbsMax(Quantizer):
         """max|x| of this very tensor."""
         with torch.no_grad():
             if self.training and self.observing and tensor is not None:
-                self.observe(x.detach(), tensor)
-            largest = self.largest(x.detach()) if x.numel() else self.threshold
+                self.observe(x, tensor)
+            largest = self.largest(x) if x.numel() else self.threshold
             if self.training:  # a batch with NaN or Inf is rounded like the one before it, and is all NaN if it is the first
                 before = torch.where(self.threshold > 0, self.threshold, torch.nan)
                 largest = torch.where(torch.isfinite(largest), largest, before)

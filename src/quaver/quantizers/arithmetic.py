@@ -78,15 +78,16 @@ class _FakeQuantize(torch.autograd.Function):
         if not pass_through:
             # x and not a mask is kept: whoever made x (a ReLU, say) mostly keeps it too, so it costs no memory.
             ctx.save_for_backward(x, scale)
-        integers = quantize(x, scale, grid)
-        return dequantize(integers, scale) if torch.compiler.is_compiling() else integers.mul_(scale)
+        integers = quantize(x.float(), scale, grid)
+        rounded = dequantize(integers, scale) if torch.compiler.is_compiling() else integers.mul_(scale)
+        return rounded.to(x.dtype)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
         if ctx.saved_tensors:
             x, scale = ctx.saved_tensors
-            gradient = _where_not_saturated(gradient, x * (1.0 / scale), ctx.grid)
+            gradient = _where_not_saturated(gradient, x.float() * (1.0 / scale), ctx.grid)
         return gradient, None, None, None
 
 
@@ -97,7 +98,8 @@ def _where_not_saturated(gradient: Tensor, steps: Tensor, grid: Grid) -> Tensor:
     if torch.compiler.is_compiling():
         return torch.where((steps > low) & (steps < high), gradient, 0.0)
     # hardtanh's backward is exactly this mask in one pass over memory, where eager torch.where takes four
-    return torch.ops.aten.hardtanh_backward(gradient, steps, low, high)  # type: ignore[no-any-return]
+    masked: Tensor = torch.ops.aten.hardtanh_backward(gradient.to(steps.dtype), steps, low, high)
+    return masked.to(gradient.dtype)
 
 
 def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False) -> Tensor:
@@ -105,8 +107,7 @@ def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = 
 
     The gradient is 1 where the integer did not saturate and 0 where it did; with ``pass_through`` it is 1 everywhere.
     """
-    rounded: Tensor = _FakeQuantize.apply(x.float(), scale, grid, pass_through)  # type: ignore[no-untyped-call]
-    return rounded.to(x.dtype)
+    return _FakeQuantize.apply(x, scale, grid, pass_through)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def integers_with_gradient(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False) -> Tensor:

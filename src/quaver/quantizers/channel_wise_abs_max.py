@@ -38,7 +38,7 @@ class ChannelWiseAbsMax(Quantizer):
         """max|w| of each channel of this very weight."""
         with torch.no_grad():
             others = [axis for axis in range(x.dim()) if axis != self.axis % x.dim()]
-            largest = x.detach().abs().amax(others).float() if others else x.detach().abs().float()
+            largest = x.abs().amax(others).float() if others else x.abs().float()
             self.last = largest.clone()
             return largest, None
 

@@ -15,5 +15,5 @@ class Observer(MovingAverageAbsMax):
         """``x`` itself."""
         if self.training and self.observing and tensor is not None:
             with torch.no_grad():
-                self.observe(x.detach(), tensor)
+                self.observe(x, tensor)
         return x

@@ -60,7 +60,7 @@ class Quantizer(nn.Module):
         """
         if self.training and self.observing and tensor is not None:
             with torch.no_grad():
-                self.observe(x.detach(), tensor)
+                self.observe(x, tensor)
                 seen = self.seen
                 return self.threshold if seen is None else torch.where(seen, self.threshold, torch.nan), None
         return self.threshold, self.seen
