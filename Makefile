@@ -13,7 +13,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

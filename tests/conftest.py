@@ -7,6 +7,8 @@ from torch import nn
 
 import quaver
 
+torch.set_num_threads(1)  # tiny tensors: threads only get in each other's way
+
 
 class Patterns(nn.Module):
     """Residual add, max and average pools, concat, a tensor that feeds several ops, negative and zero batch-norm gammas."""

@@ -7,15 +7,6 @@ from torch import Tensor, nn
 import quaver
 
 
-@pytest.fixture(autouse=True, scope="session")
-def one_thread():
-    """Tensors this small gain nothing from threads, and wait long for them on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 class StochasticDepth(nn.Module):
     """Leaves a branch out for some samples of a training batch."""
 

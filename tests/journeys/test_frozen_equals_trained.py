@@ -12,7 +12,7 @@ from quaver.models.resnet import BasicBlock
 NETS = {
     "mobilenet_v1": lambda: MobileNetV1(10, 0.25, small_images=True),
     "mobilenet_v2": lambda: MobileNetV2(10, 0.25, small_images=True),
-    "resnet": lambda: ResNet(BasicBlock, (1, 1, 1, 1), 10, small_images=True),
+    "resnet": lambda: ResNet(BasicBlock, (1, 1, 1, 1), 10, small_images=True, width=16),
 }
 CONFIGS = {
     "default": {},

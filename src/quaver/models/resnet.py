@@ -50,7 +50,7 @@ def shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
 
 
 class ResNet(nn.Module):
-    """A ResNet of four stages; ``small_images`` leaves out the stem's stride and pool."""
+    """A ResNet of four stages, the first ``width`` channels wide; ``small_images`` leaves out the stem's stride and pool."""
 
     def __init__(
         self,
@@ -59,16 +59,17 @@ class ResNet(nn.Module):
         num_classes: int = 1000,
         *,
         small_images: bool = False,
+        width: int = 64,
     ) -> None:
         super().__init__()
-        stem = [conv_bn(3, 64, 3)] if small_images else [conv_bn(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)]
+        stem = [conv_bn(3, width, 3)] if small_images else [conv_bn(3, width, 7, 2), nn.MaxPool2d(3, 2, 1)]
         self.stem = nn.Sequential(*stem)
-        channels, stages = 64, []
+        channels, stages = width, []
         for index, count in enumerate(repeats):
-            width, blocks = 64 * 2**index, []
+            wide, blocks = width * 2**index, []
             for repeat in range(count):
-                blocks.append(block(channels, width, 2 if index and repeat == 0 else 1))
-                channels = width * block.expansion
+                blocks.append(block(channels, wide, 2 if index and repeat == 0 else 1))
+                channels = wide * block.expansion
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.Sequential(*stages)
         self.pool = nn.AdaptiveAvgPool2d(1)

@@ -1,0 +1,33 @@
+"""The snippets in README and guide are run, in order, as a reader would."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+def test_every_python_snippet_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
+    snippets = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": page}
+
+    for snippet in snippets:
+        exec(compile(snippet, page, "exec"), namespace)
+
+    assert len(snippets) >= 3
+    assert "Program (" in capsys.readouterr().out
+
+
+def test_links_between_pages_lead_somewhere():
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+    broken = [
+        f"{page.name}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+
+    assert broken == []
