@@ -201,5 +201,5 @@ def test_quant_aware_leaves_the_reshape_of_a_head_float():
 
 
 def test_an_op_with_a_weight_is_not_this_passs_business():
-    with pytest.raises(ConfigError, match="quantizable_op_type=\\['conv2d'\\]: takes a list of names from concat"):
+    with pytest.raises(ConfigError, match="quantizable_op_type=\\['conv2d'\\]: takes a list of names from assign, concat"):
         AddQuantDequantPass(quantizable_op_type=["conv2d"])

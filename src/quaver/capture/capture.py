@@ -27,6 +27,7 @@ def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any
     ``example_inputs`` is a tuple of what the model is called with; tensors may be nested in lists, tuples and dicts. The
     batch size of the example does not matter. The model is left as it was.
 
+    >>> import torch
     >>> program = capture(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (torch.zeros(1, 3, 8, 8),))
     >>> program.eval()(torch.zeros(5, 3, 8, 8)).shape
     torch.Size([5, 8, 6, 6])
