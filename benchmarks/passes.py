@@ -11,10 +11,10 @@ import warnings
 from itertools import pairwise
 
 import torch
-from measure import Rows, arguments, report
 from torch import nn
 
 import quaver
+from measure import Rows, arguments, report
 from quaver.models import resnet101
 
 warnings.filterwarnings("ignore", module="torch")

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from measure import Rows, arguments, interleaved, report
 from torch import nn
 
 import quaver
+from measure import Rows, arguments, interleaved, report
 from quaver.models import mobilenet_v1, mobilenet_v2, resnet18
 
 warnings.filterwarnings("ignore", module="torch")

@@ -102,7 +102,7 @@ class _Lowering:
         if name in _BIASED and known[1]:
             return self.biased(node, _BIASED[name])
         if name in _MATRIX_PRODUCTS and any(known):
-            (x, x_scale), (y, y_scale) = (self.integers.get(arg, (arg, 1.0)) for arg in node.args[:2])  # type: ignore
+            (x, x_scale), (y, y_scale) = (self.integers.get(arg, (arg, 1.0)) for arg in node.args[:2])  # type: ignore[arg-type]
             return self.call(kernels.matrix_product, node.target, x, y, x_scale, y_scale)
         if name in _AVERAGES and known[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
