@@ -6,7 +6,7 @@ from torch import fx
 from quaver.operators import packet
 
 _ELEMENTWISE = frozenset(
-    [
+    {
         "relu_",
         "relu6_",
         "hardtanh_",
@@ -16,16 +16,27 @@ _ELEMENTWISE = frozenset(
         "sigmoid_",
         "leaky_relu_",
         "elu_",
+        "selu_",
+        "celu_",
         "mish_",
         "tanh_",
+        "threshold_",
         "clamp_",
         "clamp_min_",
+        "clamp_max_",
         "dropout_",
+        "feature_dropout_",
+        "alpha_dropout_",
+        "feature_alpha_dropout_",
         "add_",
         "sub_",
         "mul_",
         "div_",
-    ]
+        "neg_",
+        "abs_",
+        "pow_",
+        "masked_fill_",
+    }
 )
 
 

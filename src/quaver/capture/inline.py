@@ -15,6 +15,8 @@ def inline_no_grad(graph: fx.Graph, owner: fx.GraphModule) -> None:
         body = cast(fx.GraphModule, owner.get_submodule(body_reader.target)).graph
         known = dict(zip((inner for inner in body.nodes if inner.op == "placeholder"), inputs, strict=True))
         with graph.inserting_before(node):
+            if any(_writes_to_an_argument(inner) for inner in body.nodes):  # autograd refuses those on what requires grad
+                known = {inner: detached(graph, value, bool(enabled)) for inner, value in known.items()}
             outputs: Any = graph.graph_copy(body, known)
             for old, new in known.items():
                 if old.op != "placeholder":
@@ -30,6 +32,11 @@ def inline_no_grad(graph: fx.Graph, owner: fx.GraphModule) -> None:
         graph.erase_node(node)
         if not body_reader.users:
             graph.erase_node(body_reader)
+
+
+def _writes_to_an_argument(node: fx.Node) -> bool:
+    """Whether an op has an ``out=`` argument."""
+    return isinstance(node.target, torch._ops.OpOverload) and any(arg.is_out for arg in node.target._schema.arguments)
 
 
 def detached(graph: fx.Graph, value: fx.Node, enabled: bool) -> fx.Node:
