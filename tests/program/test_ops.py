@@ -115,7 +115,8 @@ def test_after_one_training_batch_nothing_is_unseen(prepared, images):
 def test_evaluation_shows_a_quantizer_nothing(prepared, images):
     before = prepared.unseen()
 
-    prepared.eval()(images)
+    with pytest.warns(quaver.errors.QuaverWarning, match="saw no data yet"):
+        prepared.eval()(images)
 
     assert prepared.unseen() == before != []
 
@@ -131,3 +132,19 @@ def test_a_switched_off_observer_sees_nothing(prepared, images):
 def test_a_float_program_has_nothing_unseen(program):
     assert program.unseen() == []
     assert list(program.quantizers()) == []
+
+
+def test_evaluating_before_any_data_was_seen_is_said_aloud():
+    qat = quaver.quant_aware(torch.nn.Conv2d(3, 4, 3), example_inputs=(torch.zeros(1, 3, 8, 8),)).train()
+
+    with pytest.warns(quaver.errors.QuaverWarning, match=r"1 quantizers, 'input' first, saw no data yet"):
+        qat.eval()
+
+
+def test_switched_off_quantizers_need_no_data():
+    qat = quaver.quant_aware(torch.nn.Conv2d(3, 4, 3), example_inputs=(torch.zeros(1, 3, 8, 8),)).train()
+    qat.apply(quaver.disable_fake_quant)
+
+    qat.eval()
+
+    assert not qat.training

@@ -217,7 +217,15 @@ class Program(nn.Module):
         return [name for name, seen in zip(known, flags, strict=True) if not seen]
 
     def _report(self) -> None:
-        """Name the tensors that held NaN or Inf; asked once per switch to evaluation, so training pays nothing."""
+        """Name the tensors that saw no data, or NaN or Inf; asked once per switch to evaluation: training pays nothing."""
+        unseen = [name for name in self.unseen() if self.quantizer(name).quantizing]
+        if unseen:
+            warnings.warn(
+                f"{len(unseen)} quantizers, {unseen[0]!r} first, saw no data yet and let values pass unrounded: what is "
+                "evaluated now is partly the float model. Run training batches through program.train() first.",
+                QuaverWarning,
+                stacklevel=4,  # whoever called train or eval
+            )
         counts = {name: quantizer.nonfinite for name, quantizer in self.quantizers()}
         totals = torch.stack(list(counts.values())).tolist() if counts else []
         bad = {name: total for name, total in zip(counts, totals, strict=True) if total}
