@@ -111,9 +111,7 @@ def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str |
         return "relu6" if bounds == (0, 6) else "hardtanh"
     if name in ("add", "sub", "mul", "div") and len(activation_inputs(node)) == 1 and not _reads_parameter(node):
         return "scale"
-    if name == "batch_norm" or name not in _NAMES:
-        return name
-    return _NAMES[name]
+    return _NAMES.get(name, name)
 
 
 def is_parameter(node: Any) -> bool:

@@ -99,6 +99,13 @@ def test_freezing_before_any_data_was_seen_is_refused(patterns, images):
         QuantizationFreezePass().apply(prepared)
 
 
+def test_freezing_with_quantizers_switched_off_is_refused(trained):
+    trained.apply(quaver.disable_fake_quant)
+
+    with pytest.raises(StageError, match=r"'stem.weight', .* are switched off, so what was evaluated is not"):
+        QuantizationFreezePass().apply(trained)
+
+
 def test_freezing_twice_is_refused(trained):
     frozen = QuantizationFreezePass().apply(trained)
 

@@ -29,23 +29,17 @@ from quaver.quantizers.custom import as_module
 from quaver.quantizers.observer import Observer
 
 CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-ACTIVATIONS = frozenset(
-    [
-        "relu",
-        "relu6",
-        "hardtanh",
-        "hard_swish",
-        "hard_sigmoid",
-        "swish",
-        "sigmoid",
-        "leaky_relu",
-        "elu",
-        "gelu",
-        "tanh",
-        "mish",
-        "clamp",
-    ]
-)
+ACTIVATIONS = CLAMPS | {
+    "hard_swish",
+    "hard_sigmoid",
+    "swish",
+    "sigmoid",
+    "leaky_relu",
+    "elu",
+    "gelu",
+    "tanh",
+    "mish",
+}
 
 
 def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], *, unsigned: bool) -> Program:

@@ -14,7 +14,7 @@ from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
 from quaver.program import EVAL, Placements, Program, Stage, copy_graph
 from quaver.program.views import home, read
-from quaver.quantizers import CustomQuantizer
+from quaver.quantizers import CustomQuantizer, Observer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +52,14 @@ def refuse_unready(program: Program) -> None:
         raise StageError(
             f"{_listed(unseen)} saw no data, so there is no range to convert with. Run training batches through "
             "program.train() first; without an optimizer step they only calibrate."
+        )
+    off = [
+        name for name, quantizer in program.quantizers() if not quantizer.quantizing and not isinstance(quantizer, Observer)
+    ]
+    if off:
+        raise StageError(
+            f"{_listed(off)} are switched off, so what was evaluated is not what would be frozen. Switch them on with "
+            "program.apply(quaver.enable_fake_quant), or leave their ops out with a skip pattern."
         )
     for name, quantizer in program.quantizers():
         if isinstance(quantizer, CustomQuantizer):
