@@ -1,9 +1,11 @@
 """What does a QAT step cost over a float step?
 
     python benchmarks/step.py                       CPU, eager and compiled
-    python benchmarks/step.py --device cuda --batch 128 --size 224 --modes compiled       bf16 autocast, with peak memory
+    python benchmarks/step.py --device cuda --batch 256 --size 224 --modes compiled,graphs       bf16 autocast, with peak memory
 
-Both models train in one process and take turns; medians. A step is forward, loss, backward and SGD with momentum.
+Both models train in one process and take turns; medians. A step is forward, loss, backward and SGD with momentum. On an
+accelerator a turn is ten steps, as a training loop runs them: the next one is prepared while the last one computes.
+``graphs`` is compiled and replayed as CUDA graphs, both models.
 """
 
 import warnings
@@ -16,6 +18,7 @@ from torch import nn
 import quaver
 from measure import Rows, arguments, interleaved, report
 from quaver.models import mobilenet_v1, mobilenet_v2, resnet18
+from quaver.training import compile_training
 
 warnings.filterwarnings("ignore", module="torch")
 
@@ -58,6 +61,23 @@ def make(name: str, kind: str, options: object) -> tuple[nn.Module, torch.Tensor
     return (model if kind == "float" else quaver.quant_aware(model, example_inputs=(images[:2],)).train()), images, labels
 
 
+def prepared(model: nn.Module, kind: str, mode: str) -> Callable[..., torch.Tensor]:
+    """The model as it is trained in a mode; the float model with the compiler's own settings, ours with ours."""
+    if mode == "eager":
+        return model
+    if kind == "float":
+        return torch.compile(model, mode="reduce-overhead" if mode == "graphs" else "default")
+    return compile_training(model, cuda_graphs=mode == "graphs")
+
+
+def several(job: Callable[[], None], times: int) -> Callable[[], None]:
+    def turn() -> None:
+        for _ in range(times):
+            job()
+
+    return turn
+
+
 def measure(name: str, mode: str, options: object) -> dict[str, object]:
     """One row: a model's steps, float and quantized, taking turns; each alone on the accelerator for its memory."""
     cuda = options.device == "cuda"
@@ -65,13 +85,16 @@ def measure(name: str, mode: str, options: object) -> dict[str, object]:
     jobs, memory, resident = {}, {}, 0.0
     for kind in ("float", "qat"):
         model, images, labels = make(name, kind, options)
-        jobs[kind] = step(model, torch.compile(model) if mode == "compiled" else model, images, labels)
+        jobs[kind] = step(model, prepared(model, kind, mode), images, labels)
         if cuda:
             for _ in range(4):
                 jobs[kind]()
             memory[kind] = peak_memory(jobs[kind]) - resident
             resident = torch.cuda.memory_allocated() / 2**20  # the float model stays while the other is measured
-    times = interleaved(jobs, options.rounds, 5, torch.cuda.synchronize if cuda else (lambda: None))
+    steps = 10 if cuda else 1
+    turns = {kind: several(job, steps) for kind, job in jobs.items()}
+    turn = interleaved(turns, options.rounds, 5 if steps == 1 else 1, torch.cuda.synchronize if cuda else (lambda: None))
+    times = {kind: seconds / steps for kind, seconds in turn.items()}
     row: dict[str, object] = {"model": name, "mode": mode, "float ms": times["float"] * 1e3, "qat ms": times["qat"] * 1e3}
     row["qat / float"] = times["qat"] / times["float"]
     if cuda:

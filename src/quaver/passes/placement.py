@@ -23,7 +23,7 @@ from quaver.operators import (
     weight_of,
 )
 from quaver.program import EVAL, TRAIN, Op, OpPlan, Placements, Program, Stage, copy_graph
-from quaver.program.views import mount
+from quaver.program.views import mount, read
 from quaver.quantizers import CustomQuantizer, Quantizer, build
 from quaver.quantizers.custom import as_module
 from quaver.quantizers.observer import Observer
@@ -153,6 +153,8 @@ class _Placing:
             extra = {"axis": axis} if options["kind"] == "channel_wise_abs_max" else {}
             self.modules[title] = self.quantizer(title, options | extra)
             self.weights[title] = parameter
+            if extra:  # thresholds from the start, so that a compiled step finds them in their place and shape
+                self.modules[title].range_for(read(self.old, parameter), None)
         self.roles[name]["weight"] = title
         for mode, ops in self.ops.items():
             if name in ops:

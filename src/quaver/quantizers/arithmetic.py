@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from quaver.grid import Grid
 
@@ -78,9 +79,7 @@ class _FakeQuantize(torch.autograd.Function):
         if not pass_through:
             # x and not a mask is kept: whoever made x (a ReLU, say) mostly keeps it too, so it costs no memory.
             ctx.save_for_backward(x, scale)
-        integers = quantize(x.float(), scale, grid)
-        rounded = dequantize(integers, scale) if torch.compiler.is_compiling() else integers.mul_(scale)
-        return rounded.to(x.dtype)
+        return quantize(x.float(), scale, grid).mul_(scale).to(x.dtype)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
@@ -107,7 +106,29 @@ def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = 
 
     The gradient is 1 where the integer did not saturate and 0 where it did; with ``pass_through`` it is 1 everywhere.
     """
+    if torch.compiler.is_compiling():
+        return _fake_quantize_compiled(x, scale, grid, pass_through)
     return _FakeQuantize.apply(x, scale, grid, pass_through)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def _fake_quantize_compiled(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
+    """`_FakeQuantize` as an expression, in the form that a compiler trains with least memory and time.
+
+    The rounded tensor carries the value; ``carrier − carrier`` adds zero to it, and the gradient. The convolution keeps the
+    rounded tensor, as it must; the mask is recomputed in backward instead of being kept, which is what ``checkpoint``
+    asks for. (An autograd.Function hides its inside from the compiler: it then keeps a mask for every activation.)
+    """
+    with torch.no_grad():
+        value = dequantize(quantize(x.float(), scale, grid), scale).to(x.dtype)
+    if pass_through:
+        return value + (x - x.detach())
+    carrier = checkpoint(_inside, x, scale, grid, use_reentrant=False, preserve_rng_state=False)
+    return value + (carrier - carrier.detach())
+
+
+def _inside(x: Tensor, scale: Tensor, grid: Grid) -> Tensor:
+    steps = x * (1.0 / scale).reshape(scale.shape or (1,))  # one dimension at least: float32 even where x is narrower
+    return torch.where((steps > grid.low - 0.5) & (steps < grid.high + 0.5), x, 0.0)
 
 
 def integers_with_gradient(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False) -> Tensor:

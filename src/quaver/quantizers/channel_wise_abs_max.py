@@ -39,7 +39,10 @@ class ChannelWiseAbsMax(Quantizer):
         with torch.no_grad():
             others = [axis for axis in range(x.dim()) if axis != self.axis % x.dim()]
             largest = x.abs().amax(others).float() if others else x.abs().float()
-            self.last = largest.clone()
+            if torch.compiler.is_compiling() and self.last.shape == largest.shape:
+                self.last.copy_(largest)  # in place: CUDA graphs write to the same memory at every step
+            else:  # a new tensor, because the old one may come from inference mode
+                self.last = largest.clone()
             return largest, None
 
     def per_channel(self, values: Tensor, like: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
-"""The loop between placing quantizers and freezing them. A user's own loop serves as well."""
+"""A plain training loop, and a compiled step."""
 
+from quaver.training.compiled import compile_training
 from quaver.training.loop import evaluate, fit
 
-__all__ = ["evaluate", "fit"]
+__all__ = ["compile_training", "evaluate", "fit"]
