@@ -1,9 +1,10 @@
 """Quaver: quantization-aware training for PyTorch vision models, from float to an int8 model that runs."""
 
-from quaver import errors, passes, quantizers
+from quaver import errors, passes, quantizers, runtime
 from quaver.capture import capture, name_scope
 from quaver.config import QuantConfig
 from quaver.errors import QuaverError
+from quaver.export import export
 from quaver.pipeline import convert, quant_aware
 from quaver.program import Program, Stage
 from quaver.program.storage import load, save
@@ -23,10 +24,12 @@ __all__ = [
     "enable_fake_quant",
     "enable_observer",
     "errors",
+    "export",
     "load",
     "name_scope",
     "passes",
     "quant_aware",
     "quantizers",
+    "runtime",
     "save",
 ]

@@ -9,6 +9,7 @@
     ├── StageError        a step was taken in the wrong order
     ├── ConversionError   a quantizer has no form in 8-bit integers
     ├── StorageError      a saved program is missing, damaged or not one of ours
+    ├── EngineError       an engine is not installed, or cannot run a program
     └── DataError         a data set is missing, damaged or not in the layout it should have
 
 Messages say the place, the fact and the way out, in that order.
@@ -41,6 +42,10 @@ class ConversionError(QuaverError):
 
 class StorageError(QuaverError):
     """A saved program is missing, damaged, or was not written by Quaver."""
+
+
+class EngineError(QuaverError):
+    """An engine that was asked for is not installed, or cannot run a program."""
 
 
 class DataError(QuaverError):

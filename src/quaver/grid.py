@@ -12,14 +12,16 @@ class Grid:
     """The integers ``low … high``, evenly spaced, with zero always among them.
 
     A signed grid is symmetric (−127 … 127 at 8 bits: −128 is left out, so that a tensor and its negative round alike).
-    An unsigned grid spends all its integers on what is not negative (0 … 255), for tensors behind a ReLU.
+    With ``narrow=False`` it is the grid of an engine's activations: the whole two's complement range (−128 … 127), and a
+    step of 16 significant bits (see `quaver.quantizers.arithmetic.scale_of`). An unsigned grid spends all its integers on what is not negative (0 … 255), for tensors behind a ReLU.
 
-    >>> Grid(8).high, Grid(8, signed=False).high, Grid(4).low
-    (127, 255, -7)
+    >>> Grid(8).high, Grid(8, signed=False).high, Grid(4).low, Grid(4, narrow=False).low
+    (127, 255, -7, -8)
     """
 
     bits: int = 8
     signed: bool = True
+    narrow: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.bits, int) or isinstance(self.bits, bool) or self.bits not in BITS:
@@ -33,4 +35,6 @@ class Grid:
     @property
     def low(self) -> int:
         """The smallest integer."""
-        return -self.high if self.signed else 0
+        if not self.signed:
+            return 0
+        return -self.high if self.narrow else -self.high - 1

@@ -142,6 +142,11 @@ def channel_axis(op_type: str) -> int:
     return {"conv2d_transpose": 1, "matmul": -1}.get(op_type, 0)
 
 
+def pair_axis(op_type: str) -> int | None:
+    """The axis of a weight whose neighbours a processor multiplies and adds in pairs; a depthwise filter has none."""
+    return {"depthwise_conv2d": None, "conv2d_transpose": 0, "matmul": 0}.get(op_type, 1)
+
+
 def activation_inputs(node: fx.Node) -> list[fx.Node]:
     """The tensors an op computes on, in order; weights, biases and shape numbers are not among them."""
     name = packet(node)

@@ -85,6 +85,7 @@ def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any]
         weight_quantize_type=settings.weight_quantize_type,
         weight_bits=settings.weight_bits,
         quantize_activations=not settings.quant_weight_only,
+        saturation_safe=settings.saturation_safe,
         optimizer_func=optimizer_func,
         **common,
         **functions,

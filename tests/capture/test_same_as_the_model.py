@@ -148,7 +148,8 @@ def test_a_write_in_place_is_seen_by_every_later_reader(write, images):
 @pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
 def test_a_write_in_place_is_seen_through_a_quantizer(write, images):
     model = Written(write)
-    program = quaver.quant_aware(model, example_inputs=(images,))
+    # untrained weights are uniform: bounding their pairs would show as more than rounding
+    program = quaver.quant_aware(model, {"saturation_safe": False}, example_inputs=(images,))
     program.train()(images)
 
     errors = [program.train(training)(images) - model.train(training)(images) for training in (True, False)]

@@ -21,6 +21,7 @@ DEFAULTS = {
     "moving_rate": 0.9,
     "quant_weight_only": False,
     "pass_through": False,
+    "saturation_safe": True,
     "target": "openvino",
 }
 
@@ -63,6 +64,7 @@ def test_every_key_can_be_set():
         "moving_rate": 0,
         "quant_weight_only": True,
         "pass_through": True,
+        "saturation_safe": False,
         "target": "openvino",
     }
 
@@ -125,7 +127,7 @@ def test_an_impossible_moving_rate_is_refused_without_a_guess(rate):
         QuantConfig.of({"moving_rate": rate})
 
 
-@pytest.mark.parametrize("key", ["quant_weight_only", "pass_through"])
+@pytest.mark.parametrize("key", ["quant_weight_only", "pass_through", "saturation_safe"])
 @pytest.mark.parametrize("value", [1, 0, "True", None])
 def test_a_boolean_is_true_or_false_and_nothing_like_it(key, value):
     with pytest.raises(ConfigError, match=rf"^config: {key}={value!r}: takes True or False\.$"):

@@ -7,7 +7,9 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from quaver.cli.convert_data import convert_data
 from quaver.cli.demo import demo
+from quaver.cli.test import BOTH_SPELLINGS, run_tester
 from quaver.errors import QuaverError
 
 
@@ -32,6 +34,8 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(with_plain_errors(demo))
+app.command()(with_plain_errors(convert_data))
+app.command("test", context_settings=BOTH_SPELLINGS)(with_plain_errors(run_tester))
 
 
 @app.callback()

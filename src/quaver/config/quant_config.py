@@ -26,6 +26,7 @@ RULES: dict[str, Rule] = {
     "moving_rate": rate(),
     "quant_weight_only": boolean(),
     "pass_through": boolean(),
+    "saturation_safe": boolean(),
     "target": one_of(*TARGETS),
 }
 
@@ -36,7 +37,8 @@ class QuantConfig:
 
     ``not_quant_pattern``: ops whose scope contains one of these stay float. ``quantize_op_types``: what is quantized; by
     default all that ``target`` runs in int8. ``quant_weight_only``: weights become integers, activations stay float.
-    ``pass_through``: gradients pass a quantizer even where it saturates.
+    ``pass_through``: gradients pass a quantizer even where it saturates. ``saturation_safe``: the few weights whose
+    products would overflow 16 bits on processors without VNNI are bounded, so that every processor gives the same result.
 
     >>> QuantConfig(weight_bits=4).weight_quantize_type
     'channel_wise_abs_max'
@@ -53,6 +55,7 @@ class QuantConfig:
     moving_rate: float = 0.9
     quant_weight_only: bool = False
     pass_through: bool = False
+    saturation_safe: bool = True
     target: str = OPENVINO.name
 
     def __post_init__(self) -> None:
@@ -88,7 +91,8 @@ def _refuse_unknown_keys(cls: type[QuantConfig]) -> None:
 
     def __init__(self: QuantConfig, **options: Any) -> None:  # noqa: N807
         check("QuantConfig", options, RULES)
-        plain(self, **options)
+        runtime = TARGETS[options.get("target", OPENVINO.name)]
+        plain(self, **({"quantize_op_types": runtime.op_types} | options))
 
     __init__.__wrapped__ = plain  # type: ignore[attr-defined]  # keeps the signature that help() and editors show
     cls.__init__ = __init__  # type: ignore[method-assign]

@@ -65,6 +65,8 @@ class _Lowering:
     result: fx.Graph = field(default_factory=fx.Graph)
     copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
     integers: dict[fx.Node, Integers] = field(default_factory=dict)  # of a fake-quant or dequantize node: ready to use
+    convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms
+    sums: dict[fx.Node, Integers] = field(default_factory=dict)  # what was added to them, in steps of the other operand
     done: set[fx.Node] = field(default_factory=set)
     spare: list[fx.Node] = field(default_factory=list)  # for readers that compute in float; dropped if there are none
 
@@ -104,6 +106,10 @@ class _Lowering:
         if name in _MATRIX_PRODUCTS and any(known):
             (x, x_scale), (y, y_scale) = (self.integers.get(arg, (arg, 1.0)) for arg in node.args[:2])  # type: ignore[arg-type]
             return self.call(kernels.matrix_product, node.target, x, y, x_scale, y_scale)
+        if name == "add":
+            return self.added(node)
+        if name == "relu" and node.args[0] in self.sums:
+            return self.relu(node)
         if name in _AVERAGES and known[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
@@ -111,7 +117,8 @@ class _Lowering:
 
     def fake_quant(self, node: fx.Node) -> fx.Node:
         assert isinstance(node.target, str)
-        pair = self.call(kernels.live_integers, self.result.create_node("get_attr", node.target), node.args[0])
+        quantizer, x = self.result.create_node("get_attr", node.target), node.args[0]
+        pair = self.call(kernels.live_integers, quantizer, *self.in_steps(x))
         whole, scale = self.call(operator.getitem, pair, 0), self.call(operator.getitem, pair, 1)
         self.integers[node] = (whole, scale)
         if is_parameter(node.args[0]):  # its step may be per channel: let the quantizer shape it
@@ -123,13 +130,47 @@ class _Lowering:
         assert isinstance(source, fx.Node)
         if is_quantize(source):
             low, high = (bound - zero_point for bound in source.args[3:5])  # type: ignore[operator]
-            whole = self.call(kernels.fixed_integers, source.args[0], scale, low, high)
+            x, *unit = self.in_steps(source.args[0])
+            whole = self.call(kernels.stored_activation, x, scale, low, high, *unit)
+            whole.meta["quantizes"] = source.name
             self.integers[node] = (whole, scale)
             return self.spared(self.call(dequantize, whole, scale))
         while source.op != "get_attr":  # a weight, kept as float32 integers behind a cast
             (source,) = source.all_input_nodes
         self.integers[node] = (self.call(kernels.stored_integers, source), scale)
         return self.spared(self.copy(node))
+
+    def in_steps(self, x: Any) -> tuple[Any, ...]:
+        """A tensor to be quantized, and the step it is counted in if it is."""
+        return self.sums.get(x, (x,))
+
+    def added(self, node: fx.Node) -> fx.Node | None:
+        """An addition to a convolution's output, which engines do in steps of the quantized operand."""
+        operands = [value for value in node.args[:2] if isinstance(value, fx.Node)]
+        raw = [value for value in operands if self.is_raw_convolution(value)]
+        whole = [value for value in operands if value in self.integers]
+        if len(operands) != 2 or len(raw) != 1 or len(whole) != 1 or node.kwargs:
+            return None
+        integers, scale = self.integers[whole[0]]
+        steps = self.call(kernels.added, raw[0], integers, scale, self.signed(whole[0]))
+        self.sums[node] = (steps, scale)
+        return self.spared(self.call(dequantize, steps, scale))
+
+    def is_raw_convolution(self, node: fx.Node) -> bool:
+        """Whether a node is the end of a convolution on integers that nobody else reads."""
+        return node in self.convolved and len(node.users) == 1
+
+    def signed(self, node: fx.Node) -> bool:
+        """Whether the integers of a fake-quant or dequantize node can be negative."""
+        if is_dequantize(node):
+            return bool(node.args[3] - node.args[2] < 0)  # type: ignore[operator]
+        return bool(node.meta["signed"])
+
+    def relu(self, node: fx.Node) -> fx.Node:
+        """A ReLU of such a sum, in the same steps."""
+        steps, scale = self.sums[node.args[0]]  # type: ignore[index]
+        self.sums[node] = (self.call(node.target, steps), scale)
+        return self.spared(self.call(dequantize, *self.sums[node]))
 
     def biased(self, node: fx.Node, channels: int) -> fx.Node:
         weight, weight_scale = self.integers[node.args[1]]  # type: ignore[index]
@@ -141,6 +182,8 @@ class _Lowering:
             folded = self.call(kernels.fold_batch_norm, weight_scale, bias, *map(self.early, statistics))
             weight_scale, bias = self.call(operator.getitem, folded, 0), self.call(operator.getitem, folded, 1)
         result = self.call(kernels.rescaled, node.target, x, weight, x_scale, weight_scale, bias, channels, arguments)
+        if node.args[0] in self.integers:
+            self.convolved.add(norm or node)
         if norm is not None:
             self.copies[norm] = result
             self.done.add(norm)

@@ -20,6 +20,7 @@ from quaver.operators import (
     keeps_range,
     never_negative,
     packet,
+    pair_axis,
     weight_of,
 )
 from quaver.program import EVAL, TRAIN, Op, OpPlan, Placements, Program, Stage, copy_graph
@@ -150,10 +151,12 @@ class _Placing:
         if known is not None and getattr(known, "axis", axis) != axis:  # one weight, used along two axes
             title = f"{parameter}_axis{axis % 2}"
         if title not in self.modules:
-            extra = {"axis": axis} if options["kind"] == "channel_wise_abs_max" else {}
-            self.modules[title] = self.quantizer(title, options | extra)
+            own: dict[str, Any] = {"pairs": pair_axis(op_type)} if options.get("pairs") else {}
+            if options["kind"] == "channel_wise_abs_max":
+                own["axis"] = axis
+            self.modules[title] = self.quantizer(title, options | own)
             self.weights[title] = parameter
-            if extra:  # thresholds from the start, so that a compiled step finds them in their place and shape
+            if "axis" in own:  # thresholds from the start, so that a compiled step finds them in their place and shape
                 self.modules[title].range_for(read(self.old, parameter), None)
         self.roles[name]["weight"] = title
         for mode, ops in self.ops.items():
@@ -199,7 +202,7 @@ class _Placing:
         readers = [(name, position, tensor) for tensor in group for name, position in self.wishes_on(tensor)]
         title = self.tensor_name(sources[0])
         options = next(self.plan[name].inputs[position] for name, position, _ in readers)
-        self.modules[title] = self.quantizer(title, options | {"signed": signed, "tensors": len(sources)})
+        self.modules[title] = self.quantizer(title, options | {"signed": signed, "narrow": False, "tensors": len(sources)})
         order = {tensor: index for index, tensor in enumerate(sources)}
         calls: dict[tuple[str, fx.Node], fx.Node] = {}
         for name, position, tensor in readers:
@@ -268,6 +271,7 @@ class _Placing:
         with graph.inserting_after(anchor):
             node = graph.create_node("call_module", f"{self.root}.{title}", (tensor, index))
         node.meta = {key: value for key, value in tensor.meta.items() if key != "op"} | {"quantizer": title}
+        node.meta["signed"] = self.modules[title].grid.signed
         return node
 
     def tensor_name(self, node: fx.Node) -> str:

@@ -21,7 +21,8 @@ OP_TYPES = WEIGHTED | {"matmul"}
 class QuantizationTransformPass(InputQuantizers, Pass):
     """Rewrite ``conv(x, w)`` as ``conv(fq(x), fq(w))`` for every op listed that has a weight.
 
-    With the quantizers switched off the program computes what it did before. Declines an op whose scope holds a skip
+    ``saturation_safe`` bounds pairs of weights that processors without VNNI would overflow on; see
+    `quaver.quantizers.saturation`. With the quantizers switched off the program computes what it did before. Declines an op whose scope holds a skip
     pattern, whose weight is computed rather than stored, or whose input is not a float tensor.
     """
 
@@ -33,15 +34,27 @@ class QuantizationTransformPass(InputQuantizers, Pass):
         "weight_quantize_type": one_of(*WEIGHT_TYPES),
         "weight_bits": BITS_RULE,
         "quantize_activations": boolean(),
+        "saturation_safe": boolean(),
     }
 
     quantizable_op_type: tuple[str, ...] | list[str] = ("conv2d", "depthwise_conv2d", "mul")
     weight_quantize_type: str = "channel_wise_abs_max"
     weight_bits: int = 8
     quantize_activations: bool = True
+    saturation_safe: bool = True
     weight_quantize_func: Any = None
     weight_preprocess_func: Any = None
     optimizer_func: Any = None
+
+    @property
+    def bounds_pairs(self) -> bool:
+        """Whether weights are kept from overflowing 16 bits: only 8-bit activations of some engines come that far."""
+        return (
+            self.saturation_safe
+            and self.quantize_activations
+            and self.activation_bits == 8
+            and TARGETS[self.target].saturates
+        )
 
     def rewrite(self, program: Program) -> Program:
         """Wish for the weight and every input of the listed ops."""
@@ -49,6 +62,8 @@ class QuantizationTransformPass(InputQuantizers, Pass):
         of_weight = self.options(
             self.weight_quantize_type, self.weight_bits, self.weight_quantize_func, self.weight_preprocess_func
         )
+        if self.bounds_pairs and self.weight_quantize_func is None:
+            of_weight["pairs"] = True
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
         trained = ops_by_name(program.graphs[TRAIN])

@@ -87,6 +87,6 @@ def observed(node: fx.Node, last: fx.Node, threshold: list[float], types: dict[f
             "Run training batches through the prepared program before freezing it."
         )
     signed = not never_negative(last, types)
-    grid = Grid(8, signed)
+    grid = Grid(8, signed, narrow=False)
     scale = float(scale_of(torch.tensor(threshold[0]), grid))
     return (scale, 0, grid.low, grid.high, torch.int8) if signed else (scale, -128, -128, 127, torch.int8)

@@ -49,7 +49,7 @@ _PYTHON = {
     "torch.sym_min": torch.sym_min,
 }
 _PYTHON_NAMES = {function: name for name, function in _PYTHON.items()}
-_FACTS = ("dtype", "rank", "quantizer", "written", "constant")
+_FACTS = ("dtype", "rank", "quantizer", "signed", "written", "constant")
 # Targets become part of generated code: a name may hold nothing that could end a string there.
 _SAFE = re.compile(r"[^\"'\\\s]+")
 

@@ -81,6 +81,10 @@ class Program(nn.Module):
         mode = TRAIN if self.training else EVAL
         return self.signature.unflatten(self._graph_to_run(mode)(*tensors), mode)
 
+    def flat(self, *tensors: Tensor) -> list[Any]:
+        """The outputs as a flat list, for tensors given in the order of the signature."""
+        return list(self._graph_to_run(TRAIN if self.training else EVAL)(*tensors))
+
     def _graph_to_run(self, mode: str) -> Executable:
         if mode not in self._compiled:
             self.build()
@@ -89,8 +93,12 @@ class Program(nn.Module):
     def build(self) -> "Program":
         """Turn the graphs into code now, so that ``torch.compile`` finds only the code."""
         for mode, graph in self.graphs.items():
-            self._compiled[mode] = Executable(self, lower(graph) if mode == EVAL else graph)
+            self._compiled[mode] = Executable(self, self.lowered() if mode == EVAL else graph)
         return self
+
+    def lowered(self) -> fx.Graph:
+        """The evaluation graph as it is computed: on integers."""
+        return lower(self.graphs[EVAL])
 
     def graph_module(self) -> fx.GraphModule:
         """The evaluation graph as it is written (quantize and dequantize ops), for exporters and the curious."""

@@ -19,7 +19,7 @@ def build(kind: str, **options: Any) -> Quantizer:
     """A quantizer by the name of its range rule.
 
     >>> build("range_abs_max", bits=4, window_size=100)
-    RangeAbsMax(bits=4, signed=True, pass_through=False, tensors=1, window_size=100)
+    RangeAbsMax(bits=4, signed=True, narrow=True, pass_through=False, tensors=1, window_size=100)
     """
     return KINDS[kind](**options)
 

@@ -1,11 +1,11 @@
 """Range rule ``abs_max``: the tensor at hand decides, every time."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from quaver.quantizers.quantizer import Quantizer
+from quaver.quantizers.quantizer import Common, Quantizer
 
 
 class AbsMax(Quantizer):
@@ -21,10 +21,10 @@ class AbsMax(Quantizer):
 
     kind = "abs_max"
 
-    def __init__(self, bits: int = 8, *, signed: bool = True, pass_through: bool = False, tensors: int = 1) -> None:
-        super().__init__(bits, signed=signed, pass_through=pass_through, tensors=tensors)
+    def __init__(self, bits: int = 8, **options: Unpack[Common]) -> None:
+        super().__init__(bits, **options)
         self.last: Tensor
-        self.register_buffer("last", torch.zeros(tensors))
+        self.register_buffer("last", torch.zeros(self.tensors))
 
     def observe(self, x: Tensor, tensor: int = 0) -> None:
         """Remember max|x|."""

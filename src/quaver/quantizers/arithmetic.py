@@ -13,28 +13,40 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from quaver.grid import Grid
+from quaver.quantizers.saturation import LARGEST_SUM, without_overflow
 
 # A tensor of zeros has threshold 0, and a step of 0 would turn it into 0/0. Any positive step keeps it exactly zero.
 # This one keeps step and reciprocal well inside float32.
 SMALLEST_THRESHOLD = 1e-30
 
+Unit = Tensor | float | None
+"""The step that a tensor is counted in, where it is not in real numbers."""
+
 
 def scale_of(threshold: Tensor, grid: Grid) -> Tensor:
     """The step between two integers when ``threshold`` lies on the largest one.
 
+    The step of an engine's activations keeps 16 significant bits, so that every multiple of it on the grid is exact in
+    float32. Engines rebuild the step from the ends of the range, ``(127·s − −128·s)/255``, and add shortcuts with one
+    rounding where a simulation has two; with such a step both come to the same bits.
+
     >>> scale_of(torch.tensor(12.7), Grid(8))
     tensor(0.1000)
     """
-    return threshold.clamp_min(SMALLEST_THRESHOLD) / grid.high
+    scale = threshold.clamp_min(SMALLEST_THRESHOLD) / grid.high
+    return scale if grid.narrow else ((scale.view(torch.int32) + 0x80) & ~0xFF).view(torch.float32)
 
 
-def quantize(x: Tensor, scale: Tensor | float, grid: Grid) -> Tensor:
+def quantize(x: Tensor, scale: Tensor | float, grid: Grid, pairs: int | None = None) -> Tensor:
     """Round ``x`` onto the grid; the result holds integers, as floats. Ties go to even, overflow saturates.
+
+    ``pairs``: the axis along which neighbours of a weight are kept from overflowing 16 bits together.
 
     >>> quantize(torch.tensor([0.25, 0.75, -99.0]), 0.5, Grid(8))
     tensor([   0.,    2., -127.])
     """
-    return round_between(x, scale, grid.low, grid.high)
+    integers = round_between(x, scale, grid.low, grid.high)
+    return integers if pairs is None or 2 * grid.high <= LARGEST_SUM else without_overflow(integers, pairs)
 
 
 def round_between(x: Tensor, scale: Tensor | float, low: int, high: int) -> Tensor:
@@ -46,6 +58,28 @@ def round_between(x: Tensor, scale: Tensor | float, low: int, high: int) -> Tens
     return steps.round_().clamp_(low, high)
 
 
+def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, unit: Unit = None) -> Tensor:
+    """`quantize` in the very steps of OpenVINO (oneDNN), which stores signed integers shifted to start at 0.
+
+    It rounds ``x/scale + 128``, product and sum in one instruction with one rounding (double precision stands in for that
+    here), and takes 128 off again. ``unit``: ``x`` is counted in steps of this size, as what was added to a convolution is
+    in steps of the shortcut; the ends of the range are brought into these steps first.
+    """
+    scale = torch.as_tensor(scale, dtype=torch.float32, device=x.device)
+    if unit is not None:
+        low, high = (-128, 127) if grid.signed else (0, 255)
+        start, end = low * scale / unit, high * scale / unit
+        factor, shift = 255 / (end - start), -start * 255 / (end - start)
+        if not grid.signed:
+            factor = 1 / (1 / factor)  # handed over as a step, and turned back into a factor
+    else:
+        factor, shift = 1 / scale, torch.full_like(scale, 128)
+    if not grid.signed:
+        return (x * factor).round_().clamp_(grid.low, grid.high)
+    shifted = (x.double() * factor.double() + shift.double()).float()
+    return shifted.round_().sub_(128).clamp_(grid.low, grid.high)
+
+
 def dequantize(integers: Tensor, scale: Tensor | float) -> Tensor:
     """The real numbers that ``integers`` stand for."""
     return integers * scale
@@ -55,39 +89,39 @@ class _RoundStraightThrough(torch.autograd.Function):
     """Forward: `quantize`. Backward: gradient ``1/scale`` where the integer did not saturate, 0 where it did."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None, unit: Unit) -> Tensor:
         ctx.grid = grid
-        ctx.save_for_backward(*((scale,) if pass_through else (scale, x)))
-        return quantize(x, scale, grid)
+        inverse = (1.0 if unit is None else unit) / scale
+        ctx.save_for_backward(*((inverse,) if pass_through else (inverse, x)))
+        return quantize(x, scale, grid, pairs) if grid.narrow else as_stored(x, scale, grid, unit)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        scale, *kept = ctx.saved_tensors
-        inverse = 1.0 / scale
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+        inverse, *kept = ctx.saved_tensors
         if kept:
             gradient = _where_not_saturated(gradient, kept[0] * inverse, ctx.grid)
-        return gradient * inverse, None, None, None
+        return gradient * inverse, None, None, None, None, None
 
 
 class _FakeQuantize(torch.autograd.Function):
     """Forward: ``dequantize(quantize(x))``. Backward: gradient 1 where the integer did not saturate, 0 where it did."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None) -> Tensor:
         ctx.grid = grid
         if not pass_through:
             # x and not a mask is kept: whoever made x (a ReLU, say) mostly keeps it too, so it costs no memory.
             ctx.save_for_backward(x, scale)
-        return quantize(x.float(), scale, grid).mul_(scale).to(x.dtype)
+        return quantize(x.float(), scale, grid, pairs).mul_(scale).to(x.dtype)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
         if ctx.saved_tensors:
             x, scale = ctx.saved_tensors
             gradient = _where_not_saturated(gradient, x.float() * (1.0 / scale), ctx.grid)
-        return gradient, None, None, None
+        return gradient, None, None, None, None
 
 
 def _where_not_saturated(gradient: Tensor, steps: Tensor, grid: Grid) -> Tensor:
@@ -101,17 +135,17 @@ def _where_not_saturated(gradient: Tensor, steps: Tensor, grid: Grid) -> Tensor:
     return masked.to(gradient.dtype)
 
 
-def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False) -> Tensor:
+def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False, pairs: int | None = None) -> Tensor:
     """``x`` as its integers would give it back; float32 inside, the dtype of ``x`` outside.
 
     The gradient is 1 where the integer did not saturate and 0 where it did; with ``pass_through`` it is 1 everywhere.
     """
     if torch.compiler.is_compiling():
-        return _fake_quantize_compiled(x, scale, grid, pass_through)
-    return _FakeQuantize.apply(x, scale, grid, pass_through)  # type: ignore[no-any-return,no-untyped-call]
+        return _fake_quantize_compiled(x, scale, grid, pass_through, pairs)
+    return _FakeQuantize.apply(x, scale, grid, pass_through, pairs)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def _fake_quantize_compiled(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
+def _fake_quantize_compiled(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None) -> Tensor:
     """`_FakeQuantize` as an expression, in the form that a compiler trains with least memory and time.
 
     The rounded tensor carries the value; ``carrier − carrier`` adds zero to it, and the gradient. The convolution keeps the
@@ -119,7 +153,7 @@ def _fake_quantize_compiled(x: Tensor, scale: Tensor, grid: Grid, pass_through: 
     asks for. (An autograd.Function hides its inside from the compiler: it then keeps a mask for every activation.)
     """
     with torch.no_grad():
-        value = dequantize(quantize(x.float(), scale, grid), scale).to(x.dtype)
+        value = dequantize(quantize(x.float(), scale, grid, pairs), scale).to(x.dtype)
     if pass_through:
         return value + (x - x.detach())
     carrier = checkpoint(_inside, x, scale, grid, use_reentrant=False, preserve_rng_state=False)
@@ -131,6 +165,14 @@ def _inside(x: Tensor, scale: Tensor, grid: Grid) -> Tensor:
     return torch.where((steps > grid.low - 0.5) & (steps < grid.high + 0.5), x, 0.0)
 
 
-def integers_with_gradient(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False) -> Tensor:
-    """`quantize`, differentiable by the same rule as `fake_quantize`: ``integers · scale`` has the gradient of that."""
-    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through)  # type: ignore[no-any-return,no-untyped-call]
+def integers_with_gradient(
+    x: Tensor,
+    scale: Tensor,
+    grid: Grid,
+    *,
+    pass_through: bool = False,
+    pairs: int | None = None,
+    unit: Unit = None,
+) -> Tensor:
+    """`quantize`, or `as_stored` on an engine's grid, differentiable: ``integers · scale`` has `fake_quantize`'s gradient."""
+    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through, pairs, unit)  # type: ignore[no-any-return,no-untyped-call]

@@ -1,11 +1,11 @@
 """Range rule ``channel_wise_abs_max``: one threshold per channel of a weight, always from the weight as it is."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
-from quaver.quantizers.quantizer import Quantizer
+from quaver.quantizers.quantizer import Common, Quantizer
 
 
 class ChannelWiseAbsMax(Quantizer):
@@ -21,10 +21,8 @@ class ChannelWiseAbsMax(Quantizer):
 
     kind = "channel_wise_abs_max"
 
-    def __init__(
-        self, bits: int = 8, axis: int = 0, *, signed: bool = True, pass_through: bool = False, tensors: int = 1
-    ) -> None:
-        super().__init__(bits, signed=signed, pass_through=pass_through, tensors=tensors)
+    def __init__(self, bits: int = 8, axis: int = 0, **options: Unpack[Common]) -> None:
+        super().__init__(bits, **options)
         self.axis = axis
         self.last: Tensor
         self.register_buffer("last", torch.zeros(0), persistent=False)

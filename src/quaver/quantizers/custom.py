@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from quaver.errors import ConfigError
+from quaver.quantizers.arithmetic import Unit
 from quaver.quantizers.quantizer import Quantizer
 
 TensorFunction = Callable[[Tensor], Tensor]
@@ -57,6 +58,7 @@ class CustomQuantizer(Quantizer):
         result: Tensor = self.function(x) if self.quantizing else x
         return result
 
-    def integers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def integers(self, x: Tensor, unit: Unit = None) -> tuple[Tensor, Tensor]:
         """The function's values, with a step of 1: they are on no grid that Quaver knows."""
-        return self.forward(x, None).float(), torch.ones((), device=x.device)
+        real = x if unit is None else x * unit
+        return self.forward(real, None).float(), torch.ones((), device=x.device)

@@ -1,12 +1,12 @@
 """Range rule ``moving_average_abs_max``: an exponential average of the batches' maxima."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from quaver.config.check import check, rate
-from quaver.quantizers.quantizer import Quantizer
+from quaver.quantizers.quantizer import Common, Quantizer
 
 
 class MovingAverageAbsMax(Quantizer):
@@ -23,22 +23,14 @@ class MovingAverageAbsMax(Quantizer):
 
     kind = "moving_average_abs_max"
 
-    def __init__(
-        self,
-        bits: int = 8,
-        moving_rate: float = 0.9,
-        *,
-        signed: bool = True,
-        pass_through: bool = False,
-        tensors: int = 1,
-    ) -> None:
-        super().__init__(bits, signed=signed, pass_through=pass_through, tensors=tensors)
+    def __init__(self, bits: int = 8, moving_rate: float = 0.9, **options: Unpack[Common]) -> None:
+        super().__init__(bits, **options)
         check("MovingAverageAbsMax", {"moving_rate": moving_rate}, {"moving_rate": rate()})
         self.moving_rate = moving_rate
         self.state: Tensor
         self.accum: Tensor
-        self.register_buffer("state", torch.zeros(tensors))
-        self.register_buffer("accum", torch.zeros(tensors))
+        self.register_buffer("state", torch.zeros(self.tensors))
+        self.register_buffer("accum", torch.zeros(self.tensors))
 
     def observe(self, x: Tensor, tensor: int = 0) -> None:
         """Let max|x| into the average."""

@@ -1,12 +1,22 @@
 """What every quantizer is: a range, a grid, and two switches."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from quaver.grid import Grid
-from quaver.quantizers.arithmetic import fake_quantize, integers_with_gradient, scale_of
+from quaver.quantizers.arithmetic import Unit, fake_quantize, integers_with_gradient, scale_of
+
+
+class Common(TypedDict, total=False):
+    """The options that every quantizer takes."""
+
+    signed: bool
+    narrow: bool
+    pass_through: bool
+    tensors: int
+    pairs: int | None
 
 
 class Quantizer(nn.Module):
@@ -18,15 +28,19 @@ class Quantizer(nn.Module):
     A subclass says where the range comes from: `observe` looks at a training tensor, `threshold` is the absolute maximum
     it settled on. One quantizer can serve several tensors that must share a range (the inputs of a concatenation);
     ``tensors`` says how many, and each is observed by its own index so that none dilutes another.
+
+    ``signed`` and ``narrow`` choose the grid (`quaver.grid.Grid`). ``pairs`` is for weights: the axis along which
+    neighbours are kept from overflowing 16 bits together (`quaver.quantizers.saturation`).
     """
 
     kind: ClassVar[str]
 
-    def __init__(self, bits: int = 8, *, signed: bool = True, pass_through: bool = False, tensors: int = 1) -> None:
+    def __init__(self, bits: int = 8, **options: Unpack[Common]) -> None:
         super().__init__()
-        self.grid = Grid(bits, signed)
-        self.pass_through = pass_through
-        self.tensors = tensors
+        self.grid = Grid(bits, options.get("signed", True), options.get("narrow", True))
+        self.pass_through = options.get("pass_through", False)
+        self.tensors = options.get("tensors", 1)
+        self.pairs = options.get("pairs")
         self.observing = True
         self.quantizing = True
         self.preprocess: nn.Module | None = None
@@ -77,24 +91,27 @@ class Quantizer(nn.Module):
         if not self.quantizing:
             return x
         scale = self.per_channel(scale_of(threshold, self.grid), x)
-        rounded = fake_quantize(x, scale, self.grid, pass_through=self.pass_through)
+        rounded = fake_quantize(x, scale, self.grid, pass_through=self.pass_through, pairs=self.pairs)
         return rounded if seen is None else torch.where(seen, rounded, x)
 
-    def integers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def integers(self, x: Tensor, unit: Unit = None) -> tuple[Tensor, Tensor]:
         """Integers (as float32) and the step, so that ``integers · step`` is what `forward` gives; never observes.
 
-        Switched off, or with no range yet, these are ``x`` itself and 1.
+        ``unit``: the step that ``x`` is counted in, if it is. Switched off, or with no range yet, these are ``x`` itself and
+        that step, or 1.
         """
         if self.preprocess is not None:
-            x = self.preprocess(x)
+            x, unit = self.preprocess(x if unit is None else x * unit), None
+        own = torch.as_tensor(1.0 if unit is None else unit, device=x.device)
         if not self.quantizing:
-            return x.float(), torch.ones((), device=x.device)
+            return x.float(), own
         threshold, seen = self.range_for(x, None)
         scale = scale_of(threshold, self.grid)
-        whole = integers_with_gradient(x, self.per_channel(scale, x), self.grid, pass_through=self.pass_through)
+        steps = self.per_channel(scale, x)
+        whole = integers_with_gradient(x, steps, self.grid, pass_through=self.pass_through, pairs=self.pairs, unit=unit)
         if seen is None:
             return whole, scale
-        return torch.where(seen, whole, x.float()), torch.where(seen, scale, 1.0)
+        return torch.where(seen, whole, x.float()), torch.where(seen, scale, own)
 
     def largest(self, x: Tensor) -> Tensor:
         """max|x| in float32."""
@@ -118,13 +135,16 @@ class Quantizer(nn.Module):
             "kind": self.kind,
             "bits": self.grid.bits,
             "signed": self.grid.signed,
+            "narrow": self.grid.narrow,
             "pass_through": self.pass_through,
             "tensors": self.tensors,
+            "pairs": self.pairs,
         }
 
     def extra_repr(self) -> str:
         """The options, as ``print`` shows them."""
-        return ", ".join(f"{key}={value!r}" for key, value in self.options().items() if key != "kind")
+        shown = {key: value for key, value in self.options().items() if key != "kind" and value is not None}
+        return ", ".join(f"{key}={value!r}" for key, value in shown.items())
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Quantizer":
         """Follow ``.to(device)`` but stay in float32: ``.half()`` on a model must not round its thresholds."""

@@ -1,12 +1,12 @@
 """Range rule ``range_abs_max``: the exact maximum over a sliding window of batches."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from quaver.config.check import check, whole
-from quaver.quantizers.quantizer import Quantizer
+from quaver.quantizers.quantizer import Common, Quantizer
 
 
 class RangeAbsMax(Quantizer):
@@ -21,22 +21,14 @@ class RangeAbsMax(Quantizer):
 
     kind = "range_abs_max"
 
-    def __init__(
-        self,
-        bits: int = 8,
-        window_size: int = 10000,
-        *,
-        signed: bool = True,
-        pass_through: bool = False,
-        tensors: int = 1,
-    ) -> None:
-        super().__init__(bits, signed=signed, pass_through=pass_through, tensors=tensors)
+    def __init__(self, bits: int = 8, window_size: int = 10000, **options: Unpack[Common]) -> None:
+        super().__init__(bits, **options)
         check("RangeAbsMax", {"window_size": window_size}, {"window_size": whole(1)})
         self.window_size = window_size
         self.window: Tensor
         self.steps: Tensor
-        self.register_buffer("window", torch.zeros(tensors, window_size))
-        self.register_buffer("steps", torch.zeros(tensors, dtype=torch.int64))
+        self.register_buffer("window", torch.zeros(self.tensors, window_size))
+        self.register_buffer("steps", torch.zeros(self.tensors, dtype=torch.int64))
 
     def observe(self, x: Tensor, tensor: int = 0) -> None:
         """Put max|x| in the window, in the place of the oldest."""

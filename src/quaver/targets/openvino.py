@@ -4,6 +4,8 @@ from quaver.targets.target import Target
 
 OPENVINO = Target(
     name="openvino",
+    engine="openvino",
+    suffix=".xml",
     op_types=(
         "conv2d",
         "depthwise_conv2d",
@@ -26,4 +28,5 @@ OPENVINO = Target(
     ),
     unsigned=True,
     fuses_add=True,
+    saturates=True,
 )

@@ -1,4 +1,4 @@
-"""The facts about a runtime that decide where quantizers go."""
+"""The facts about a runtime that decide where quantizers go and how a program is written for it."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,16 @@ from dataclasses import dataclass
 class Target:
     """A runtime.
 
-    ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative.
-    ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a quantizer
-    between the two would be simulated and never executed.
+    ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
+    grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
+    quantizer between the two would be simulated and never executed. ``saturates``: on some processors it adds two products
+    in 16 bits. ``suffix``: the file it reads.
     """
 
     name: str
+    engine: str
+    suffix: str
     op_types: tuple[str, ...]
     unsigned: bool
     fuses_add: bool
+    saturates: bool

@@ -1,0 +1,156 @@
+"""Small networks, one for each pattern that the passes can produce."""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SHAPE = (16, 16, 16)
+
+
+class Net(nn.Module):
+    """Layers by name, and a forward given as a function of the net and the input."""
+
+    def __init__(self, forward: Callable[["Net", Tensor], Tensor], **layers: nn.Module) -> None:
+        super().__init__()
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+        self.steps = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Whatever the function says."""
+        return self.steps(self, x)
+
+
+def conv(
+    inputs: int = 16, outputs: int = 16, size: int = 3, *, act: type[nn.Module] | None = nn.ReLU, **options: int
+) -> nn.Module:
+    layers = [nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False, **options), nn.BatchNorm2d(outputs)]
+    return nn.Sequential(*layers, *([act()] if act else []))
+
+
+def chain(*layers: nn.Module) -> Callable[[], tuple[nn.Module, tuple[int, ...]]]:
+    """Layers one after the other, between two convolutions."""
+    import copy
+
+    return lambda: (_fresh(nn.Sequential(conv(), *copy.deepcopy(layers), conv(act=None))), SHAPE)
+
+
+def _fresh(net: nn.Module) -> nn.Module:
+    for module in net.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    return net
+
+
+def net(forward: Callable[[Net, Tensor], Tensor], **layers: nn.Module) -> Callable[[], tuple[nn.Module, tuple[int, ...]]]:
+    import copy
+
+    return lambda: (_fresh(Net(forward, **copy.deepcopy(layers))), SHAPE)
+
+
+def classifier(pool: nn.Module) -> Callable[[], tuple[nn.Module, tuple[int, ...]]]:
+    return chain_to_end(pool, nn.Flatten(), nn.Linear(16, 10))
+
+
+def chain_to_end(*layers: nn.Module) -> Callable[[], tuple[nn.Module, tuple[int, ...]]]:
+    import copy
+
+    return lambda: (_fresh(nn.Sequential(conv(), *copy.deepcopy(layers))), SHAPE)
+
+
+def excite(self: Net, x: Tensor) -> Tensor:
+    x = self.a(x)
+    s = self.up(self.down(F.adaptive_avg_pool2d(x, 1)))
+    return self.b(x * self.gate(s))
+
+
+PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
+    "conv, relu": chain(conv()),
+    "conv without batch norm": chain(nn.Conv2d(16, 16, 3), nn.ReLU()),
+    "conv, relu6": chain(conv(act=nn.ReLU6)),
+    "conv, no activation": chain(conv(act=None)),
+    "conv 1x1": chain(conv(size=1)),
+    "conv 5x5, stride 2": chain(conv(size=5, stride=2)),
+    "conv, dilation 2": chain(conv(dilation=2)),
+    "conv, 4 groups": chain(conv(groups=4)),
+    "conv, odd channels": chain(conv(16, 13), conv(13, 16)),
+    "conv, hardswish": chain(conv(act=nn.Hardswish)),
+    "conv, swish": chain(conv(act=nn.SiLU)),
+    "conv, sigmoid": chain(conv(act=nn.Sigmoid)),
+    "conv, leaky relu": chain(conv(act=nn.LeakyReLU)),
+    "conv, gelu": chain(conv(act=nn.GELU)),
+    "depthwise, relu": chain(conv(groups=16)),
+    "depthwise, relu6": chain(conv(groups=16, act=nn.ReLU6)),
+    "depthwise, no activation": chain(conv(groups=16, act=None)),
+    "depthwise, hardswish": chain(conv(groups=16, act=nn.Hardswish)),
+    "transposed conv": chain(nn.ConvTranspose2d(16, 16, 2, stride=2), nn.ReLU()),
+    "residual, relu": net(lambda s, x: s.c(F.relu(s.b(s.a(x)) + x)), a=conv(), b=conv(act=None), c=conv(act=None)),
+    "residual of a relu, relu": net(
+        lambda s, x: s.c(F.relu(s.b(s.a(y := s.o(x))) + y)), o=conv(), a=conv(), b=conv(act=None), c=conv(act=None)
+    ),
+    "residual, no activation": net(
+        lambda s, x: s.c(s.b(s.a(y := s.o(x))) + y), o=conv(act=None), a=conv(), b=conv(act=None), c=conv(act=None)
+    ),
+    "residual twice": net(
+        lambda s, x: s.e(F.relu(s.d(s.c(y := F.relu(s.b(s.a(z := s.o(x))) + z))) + y)),
+        o=conv(),
+        a=conv(),
+        b=conv(act=None),
+        c=conv(),
+        d=conv(act=None),
+        e=conv(act=None),
+    ),
+    "residual, downsample": net(
+        lambda s, x: s.d(F.relu(s.b(s.a(y := s.o(x))) + s.c(y))),
+        o=conv(),
+        a=conv(stride=2),
+        b=conv(act=None),
+        c=conv(size=1, act=None, stride=2),
+        d=conv(act=None),
+    ),
+    "residual of two activations": net(lambda s, x: s.c(s.a(x) + s.b(x)), a=conv(), b=conv(), c=conv(act=None)),
+    "max pool": chain(nn.MaxPool2d(3, 2, 1)),
+    "average pool": chain(nn.AvgPool2d(2)),
+    "average pool 3x3, padded": chain(nn.AvgPool2d(3, 1, 1)),
+    "average pool 3x3, padding not counted": chain(nn.AvgPool2d(3, 1, 1, count_include_pad=False)),
+    "adaptive average pool": chain(nn.AdaptiveAvgPool2d(4)),
+    "global average pool, linear": classifier(nn.AdaptiveAvgPool2d(1)),
+    "global max pool, linear": classifier(nn.AdaptiveMaxPool2d(1)),
+    "mean, linear": net(lambda s, x: s.fc(s.a(x).mean((2, 3))), a=conv(), fc=nn.Linear(16, 10)),
+    "flatten, linear, relu, linear": chain_to_end(nn.Flatten(), nn.Linear(16 * 256, 64), nn.ReLU(), nn.Linear(64, 10)),
+    "concat": net(lambda s, x: s.c(torch.cat([s.a(x), s.b(x)], 1)), a=conv(), b=conv(size=1), c=conv(32, 16, act=None)),
+    "concat, one side signed": net(
+        lambda s, x: s.c(torch.cat([s.a(x), s.b(x)], 1)), a=conv(), b=conv(size=1, act=None), c=conv(32, 16, act=None)
+    ),
+    "dense block": net(
+        lambda s, x: s.c(torch.cat([z := torch.cat([y := s.o(x), s.a(y)], 1), s.b(z)], 1)),
+        o=conv(),
+        a=conv(),
+        b=conv(32, 16),
+        c=conv(48, 16, act=None),
+    ),
+    "squeeze and excite": net(
+        excite,
+        a=conv(),
+        down=nn.Sequential(nn.Conv2d(16, 8, 1), nn.ReLU()),
+        up=nn.Conv2d(8, 16, 1),
+        gate=nn.Hardsigmoid(),
+        b=conv(act=None),
+    ),
+    "squeeze and excite, sigmoid": net(
+        excite,
+        a=conv(),
+        down=nn.Sequential(nn.Conv2d(16, 8, 1), nn.ReLU()),
+        up=nn.Conv2d(8, 16, 1),
+        gate=nn.Sigmoid(),
+        b=conv(act=None),
+    ),
+    "upsample, nearest": chain(nn.Upsample(scale_factor=2)),
+    "upsample, bilinear": chain(nn.Upsample(scale_factor=2, mode="bilinear")),
+    "split, channel shuffle": net(lambda s, x: s.b(torch.cat(s.a(x).chunk(2, 1)[::-1], 1)), a=conv(), b=conv(act=None)),
+    "pixel shuffle": net(lambda s, x: s.b(F.pixel_shuffle(s.a(x), 2)), a=conv(), b=conv(4, 16, act=None)),
+    "matmul of two activations": net(lambda s, x: s.c(torch.matmul(s.a(x), s.b(x))), a=conv(), b=conv(), c=conv(act=None)),
+    "multiply two activations": net(lambda s, x: s.c(s.a(x) * s.b(x)), a=conv(), b=conv(), c=conv(act=None)),
+}

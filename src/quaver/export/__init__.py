@@ -1,0 +1,145 @@
+"""``quaver.export``: a frozen program as a file that an engine runs."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from quaver.config.check import check, one_of
+from quaver.errors import EngineError, StageError, StorageError
+from quaver.export.provenance import carried, checksums, origin_of
+from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
+from quaver.program import Program, Stage
+from quaver.runtime import Runner, load
+from quaver.runtime.artefact import provenance_file
+from quaver.targets import TARGETS, Target
+
+WORST = 10.0
+"""Decibels: an artefact whose outputs lie closer to the noise than this does not compute the program. Rounding alone comes
+near 20 in an untrained network, which amplifies it from layer to layer; `quaver.verify` measures how near it really is."""
+
+
+def export(program: Program, path: str | Path, target: str = "openvino") -> Path:
+    """Write a program for an engine, open the file again, compare, and give its path.
+
+    ``path`` is a folder, or the file itself with the engine's suffix: ``.xml`` (openvino), ``.onnx`` (onnx), ``.pte``
+    (executorch, which needs the extra of that name). Weights are stored as int8. ``<file>.json`` beside it says where it
+    comes from. If anything fails, what was at ``path`` before is still there, and nothing else.
+    """
+    check("export", {"target": target}, {"target": one_of(*TARGETS)})
+    if not isinstance(program, Program):
+        raise StageError(f"export: takes a program from quaver.convert, not {type(program).__name__}.")
+    runtime = TARGETS[target]
+    file = _file(Path(path), runtime)
+    ready = form_for(program, runtime)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{file.name}.", dir=file.parent))
+    except OSError as error:
+        raise StorageError(f"{file.parent}: cannot be written to: {error}.") from error
+    try:
+        _write(ready, draft / file.name, runtime)
+        for written in (*draft.glob("*.bin"), *draft.glob(f"*{runtime.suffix}"), *draft.glob("*.json")):
+            os.replace(written, file.with_name(written.name))
+    except OSError as error:
+        raise StorageError(f"{file}: could not be written: {error}.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return file
+
+
+def form_for(program: Program, target: Target) -> Program:
+    """The program in the form that the target's file holds, and that the file is compared with."""
+    if program.stage is Stage.PREPARED:
+        raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
+    if target.suffix == ".pte":
+        return program if program.stage in (Stage.MOBILE, Stage.FLOAT) else TransformForMobilePass().apply(program)
+    return ConvertToInt8Pass().apply(program) if program.stage is Stage.FROZEN else program
+
+
+def _file(path: Path, target: Target) -> Path:
+    if path.suffix not in {known.suffix for known in TARGETS.values()}:
+        return path / f"model{target.suffix}"
+    if path.suffix != target.suffix:
+        raise StorageError(f"{path}: {target.name} reads {target.suffix} files. Give this suffix, or a folder.")
+    return path
+
+
+def _write(program: Program, file: Path, target: Target) -> None:
+    """Everything that belongs to an artefact, in a folder of its own."""
+    origin = origin_of(program, target)
+    if target.suffix == ".pte":
+        from quaver.export.executorch import serialized
+
+        file.write_bytes(serialized(program))
+    else:
+        from quaver.export.onnx import model_of
+
+        model = model_of(program)
+        entry = model.metadata_props.add()
+        entry.key, entry.value = "quaver", json.dumps(carried(origin), sort_keys=True)
+        if target.suffix == ".xml":
+            from quaver.export import openvino
+
+            openvino.write(model, file, carried(origin))
+        else:
+            file.write_bytes(model.SerializeToString())
+    files = checksums(file.parent)
+    compared = compare(program, reopened(file))
+    beside = origin | {"compared": compared, "files": files}
+    provenance_file(file).write_text(json.dumps(beside, indent=1, sort_keys=True) + "\n")
+
+
+def reopened(file: Path) -> Runner:
+    """A runner for what was just written; an ONNX file is read by OpenVINO where ONNX Runtime is not installed."""
+    try:
+        return load(file)
+    except EngineError:
+        if file.suffix != ".onnx":
+            raise
+        from quaver.runtime import openvino
+
+        return openvino.load(file, 1)
+
+
+def compare(program: Program, run: Runner) -> dict[str, Any]:
+    """Run both on the same random inputs; refuse an artefact that computes something else."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = []
+    for leaf in program.signature.tensors:
+        shape = [2 if size is None else size for size in leaf.shape]
+        value = torch.randn(shape, generator=generator) if leaf.dtype.is_floating_point else torch.zeros(shape)
+        inputs.append(value.to(leaf.dtype))
+    was_training = program.training
+    with torch.no_grad():
+        expected = program.eval().flat(*inputs)
+    program.training = was_training
+    got = run(*(value.numpy() for value in inputs))
+    outputs = got if isinstance(got, tuple) else (got,)
+    worst, largest = float("inf"), 0.0
+    for ours, theirs in zip(expected, outputs, strict=True):
+        signal, noise = ours.double().numpy(), ours.double().numpy() - theirs.astype(np.float64)
+        power = float((noise**2).sum())
+        if not np.isfinite(power):
+            worst = -float("inf") if np.isfinite(signal).all() else worst
+        elif power:
+            worst = min(worst, 10 * float(np.log10(max((signal**2).sum(), 1e-30) / power)))
+        largest = max(largest, float(np.abs(noise).max(initial=0.0)))
+    if worst < WORST:
+        raise EngineError(
+            f"export: what {run.engine} computes from the file is not what the program computes (signal to noise "
+            f"{worst:.1f} dB, wanted {WORST:.0f}). Nothing was written. Please report the model."
+        )
+    return {
+        "engine": run.engine,
+        "largest_difference": largest,
+        "signal_to_noise_db": None if worst == float("inf") else worst,
+    }
+
+
+__all__ = ["export", "form_for"]

@@ -1,0 +1,197 @@
+"""A program as an ONNX file: quantize and dequantize pairs, int8 weights, a batch of any size."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from onnx import numpy_helper
+from torch import Tensor, fx
+
+from quaver.errors import EngineError, StageError
+from quaver.export.names import quantized_tensors, rounded_name
+from quaver.int8.lowering import is_dequantize, is_quantize
+from quaver.passes import ConvertToInt8Pass
+from quaver.program import Program, Stage
+from quaver.program.views import read
+
+OPSET = 20
+
+
+def model_of(program: Program) -> onnx.ModelProto:
+    """The program in ONNX, checked. Inputs have the program's names, and so have its quantized tensors."""
+    if program.stage is Stage.PREPARED:
+        raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
+    if program.stage is Stage.FROZEN:
+        program = ConvertToInt8Pass().apply(program)
+    module = for_onnx(program)
+    with silenced():
+        try:
+            exported = torch.export.export(module, example(program), dynamic_shapes=(free_sizes(program),), strict=False)
+            written = torch.onnx.export(exported, (), dynamo=True, optimize=False, verbose=False, opset_version=OPSET)
+        except Exception as error:  # the exporter raises whatever an op's translation happens to raise
+            raise EngineError(f"export: the program has no form in ONNX: {_reason(error)}") from error
+    assert written is not None
+    model = tidied(written.model_proto, program)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+# before the exporter
+
+
+class Flat(torch.nn.Module):
+    """A graph module that takes its tensors as one tuple, so that any number of inputs has one form."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, tensors: tuple[Tensor, ...]) -> Any:
+        """The graph's outputs."""
+        return self.module(*tensors)
+
+
+def for_onnx(program: Program) -> Flat:
+    """The evaluation graph with what ONNX has no word for spelled out: zero points per channel, and grids below 8 bits."""
+    module = program.graph_module()
+    graph = module.graph
+    for node in list(graph.nodes):
+        if is_dequantize(node) and node.target is torch.ops.quantized_decomposed.dequantize_per_channel.default:
+            module.register_buffer(
+                f"zeros_{node.name}", torch.zeros_like(read(program, node.args[1].target), dtype=torch.int8)
+            )
+            with graph.inserting_before(node):
+                zeros = graph.get_attr(f"zeros_{node.name}")
+            node.args = (*node.args[:2], zeros, *node.args[3:])
+        elif is_quantize(node):
+            x, scale, zero, low, high, dtype = node.args
+            whole = torch.iinfo(dtype)
+            if (low, high) != (whole.min, whole.max):
+                bounds = (float(np.float32(scale) * (low - zero)), float(np.float32(scale) * (high - zero)))
+                with graph.inserting_before(node):
+                    node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
+    module.recompile()
+    return Flat(module).eval()
+
+
+def example(program: Program) -> tuple[tuple[Tensor, ...]]:
+    """Zeros in the captured shapes, with a batch that is not 1, which the exporter would take for fixed."""
+    return (
+        tuple(
+            torch.zeros([2 if size is None else size for size in leaf.shape], dtype=leaf.dtype)
+            for leaf in program.signature.tensors
+        ),
+    )
+
+
+def free_sizes(program: Program) -> tuple[Any, ...]:
+    """Which sizes of the inputs are free."""
+    batch = torch.export.Dim("batch")
+    return tuple(
+        {axis: batch for axis, size in enumerate(leaf.shape) if size is None} or None for leaf in program.signature.tensors
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause, in a line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Keep what the exporter logs and warns about off the screen."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+# behind the exporter
+
+
+def tidied(model: onnx.ModelProto, program: Program) -> onnx.ModelProto:
+    """The exporter's model with constants as initializers, names of ours, and nothing about the machine it was made on."""
+    graph = model.graph
+    constants_to_initializers(graph)
+    drop_unread(graph)
+    inputs = {value.name: leaf.name for value, leaf in zip(graph.input, program.signature.tensors, strict=True)}
+    outputs = {
+        value.name: "output" if len(graph.output) == 1 else f"output_{index}" for index, value in enumerate(graph.output)
+    }
+    quantized = [node.output[0] for node in graph.node if node.op_type == "QuantizeLinear"]
+    titles = dict(zip(quantized, quantized_tensors(program), strict=True))
+    whole = {name: f"{title}.integers" for name, title in titles.items()}
+    back = [node for node in graph.node if node.op_type == "DequantizeLinear" and node.input[0] in titles]
+    rounded = {node.output[0]: rounded_name(titles[node.input[0]]) for node in back}
+    rename(graph, whole | rounded | inputs | outputs)
+    for node in graph.node:
+        del node.metadata_props[:]
+        node.doc_string = ""
+        node.name = f"{node.op_type}:{node.output[0]}"
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        del value.metadata_props[:]
+        value.doc_string = ""
+    del graph.metadata_props[:]
+    del model.metadata_props[:]
+    del model.functions[:]
+    model.producer_name, model.producer_version, graph.name = "quaver", "", "program"
+    return model
+
+
+def constants_to_initializers(graph: onnx.GraphProto) -> None:
+    """Store every constant, and every cast of one, as an initializer."""
+    known = {initializer.name: initializer for initializer in graph.initializer}
+    kept = []
+    for node in graph.node:
+        value = None
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            value = numpy_helper.to_array(node.attribute[0].t)
+        elif node.op_type == "Cast" and node.input[0] in known:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(node.attribute[0].i)
+            value = numpy_helper.to_array(known[node.input[0]]).astype(dtype)
+        if value is None:
+            kept.append(node)
+        else:
+            known[node.output[0]] = numpy_helper.from_array(value, node.output[0])
+            graph.initializer.append(known[node.output[0]])
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def drop_unread(graph: onnx.GraphProto) -> None:
+    """Leave out nodes and constants that no output depends on."""
+    read_by_someone = {value.name for value in graph.output}
+    kept = []
+    for node in reversed(graph.node):
+        if read_by_someone.intersection(node.output):
+            kept.append(node)
+            read_by_someone.update(node.input)
+    used = [initializer for initializer in graph.initializer if initializer.name in read_by_someone]
+    for field, values in ((graph.node, kept[::-1]), (graph.initializer, used)):
+        del field[:]  # type: ignore[attr-defined]
+        field.extend(values)  # type: ignore[arg-type]
+    values = [value for value in graph.value_info if value.name in read_by_someone]
+    del graph.value_info[:]
+    graph.value_info.extend(values)
+
+
+def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+    """Give tensors other names, everywhere they occur; a name that is taken already gets out of the way."""
+    taken = {name for node in graph.node for name in (*node.input, *node.output)} - set(names)
+    names = names | {name: f"{name}.inner" for name in taken & set(names.values())}
+    for node in graph.node:
+        for field in (node.input, node.output):
+            field[:] = [names.get(name, name) for name in field]
+    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+        value.name = names.get(value.name, value.name)

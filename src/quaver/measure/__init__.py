@@ -1,0 +1,1 @@
+"""Measuring what a deployed model gives and costs: plain records, no files."""

@@ -1,0 +1,67 @@
+"""Finding an artefact's file, and checking it against the checksums that were written with it."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from quaver.errors import StorageError
+
+SUFFIXES = (".xml", ".onnx", ".pte")
+"""The files that engines read: OpenVINO, ONNX Runtime, ExecuTorch."""
+
+
+def find(artefact: str | Path) -> Path:
+    """The one file that an engine reads: ``artefact`` itself, or the one in the folder."""
+    path = Path(artefact)
+    if path.is_dir():
+        found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+        if len(found) != 1:
+            names = ", ".join(file.name for file in found) or "none"
+            raise StorageError(f"{path}: expected one model ({', '.join(SUFFIXES)}) in the folder, found {names}.")
+        path = found[0]
+    if path.suffix not in SUFFIXES:
+        raise StorageError(f"{path}: not a model that an engine reads: {', '.join(SUFFIXES)}.")
+    if not path.is_file():
+        raise StorageError(f"{path}: there is no such file. quaver.export writes one.")
+    return path
+
+
+def provenance_file(path: Path) -> Path:
+    """Where the provenance of an artefact stands."""
+    return path.with_name(f"{path.name}.json")
+
+
+def provenance(path: Path) -> dict[str, Any]:
+    """What was written beside an artefact about its origin; empty for a file from elsewhere."""
+    beside = provenance_file(path)
+    try:
+        text = beside.read_text()
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{beside}: cannot be read: {error}. Export the program again.") from error
+    try:
+        content = json.loads(text)
+        files = content["files"]
+        assert all(isinstance(name, str) and isinstance(digest, str) for name, digest in files.items())
+    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        raise StorageError(f"{beside}: is damaged, or not Quaver's. Export the program again.") from error
+    return content  # type: ignore[no-any-return]
+
+
+def checked(path: Path) -> dict[str, Any]:
+    """The provenance of an artefact, after its files were found to be the ones that were written with it."""
+    known = provenance(path)
+    for name, digest in known.get("files", {}).items():
+        file = path.with_name(Path(name).name)
+        try:
+            found = hashlib.sha256(file.read_bytes()).hexdigest()
+        except OSError as error:
+            raise StorageError(f"{file}: is missing or cannot be read: {error}. Export the program again.") from error
+        if found != digest:
+            raise StorageError(
+                f"{file}: the file is damaged or was changed: its checksum is not the one in "
+                f"{provenance_file(path).name}. Export the program again."
+            )
+    return known

@@ -1,0 +1,147 @@
+"""An artefact on ExecuTorch, with XNNPACK."""
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from quaver.errors import EngineError, InputError, StorageError
+from quaver.export.executorch import FACTS, SEAL, silenced
+from quaver.runtime.runner import Array, Input, Runner
+
+
+class ExecuTorchRunner(Runner):
+    """A loaded method. The file takes one image at a time where the batch is free: a batch is run piece by piece."""
+
+    engine = "executorch"
+
+    def __init__(self, content: bytes, threads: int = 1) -> None:
+        self.content = content
+        self.threads = threads
+        self.load()
+        (facts,) = self.program.load_method(FACTS).execute([])
+        self.inputs = [Input(name, tuple(shape), np.dtype(dtype)) for name, shape, dtype in json.loads(facts)["inputs"]]
+
+    def load(self) -> None:
+        """Have XNNPACK pack the weights and take hold of the threads as they are now."""
+        with standard_error():
+            self.pool = _POOL.of_size(self.threads)
+            self.program = runtime().load_program(self.content)
+            self.method = self.program.load_method("forward")
+
+    def infer(self, batch: list[Array]) -> list[Array]:
+        """One call per image."""
+        if self.pool is not _POOL.current:
+            self.load()
+        free = [bool(port.shape) and port.shape[0] is None for port in self.inputs]
+        sizes = {len(array) for array, one in zip(batch, free, strict=True) if one}
+        if len(sizes) > 1:
+            raise InputError(f"the inputs have batches of different sizes: {', '.join(map(str, sorted(sizes)))}.")
+        if not sizes:
+            return self.run(batch)
+        (count,) = sizes
+        pieces = [
+            self.run([array[index : index + 1] if one else array for array, one in zip(batch, free, strict=True)])
+            for index in range(count)
+        ]
+        return [np.concatenate(parts) for parts in zip(*pieces, strict=True)] if pieces else self.nothing()
+
+    def run(self, arrays: list[Array]) -> list[Array]:
+        """One call of the method, with copies: it wants memory of its own that it may write to."""
+        try:
+            outputs = self.method.execute([torch.tensor(array) for array in arrays])
+        except RuntimeError as error:
+            raise EngineError(f"ExecuTorch failed while running the model: {error}.") from error
+        return [output.numpy().copy() for output in outputs]
+
+    def nothing(self) -> list[Array]:
+        """What an empty batch gives."""
+        one = [np.zeros([1 if size is None else size for size in port.shape], port.dtype) for port in self.inputs]
+        return [output[:0] for output in self.run(one)]
+
+
+class _Pool:
+    """ExecuTorch's one pool of threads. A method keeps the pool it was loaded with: when that is replaced, load again."""
+
+    def __init__(self) -> None:
+        self.current = object()
+
+    def of_size(self, threads: int) -> object:
+        """Something that stands for the pool, which has this many threads from now on."""
+        library = _library()
+        if library._threadpool_get_thread_count() != threads:
+            library._unsafe_reset_threadpool(threads)
+            self.current = object()
+        return self.current
+
+
+_POOL = _Pool()
+
+
+def _library() -> Any:
+    try:
+        with silenced():
+            from executorch.extension.pybindings import portable_lib
+    except ImportError as error:
+        raise EngineError(
+            "executorch is not installed: it runs .pte files. Install it with pip install 'quaver[executorch]'."
+        ) from error
+    return portable_lib
+
+
+def runtime() -> Any:
+    """ExecuTorch's runtime."""
+    _library()
+    from executorch.runtime import Runtime
+
+    return Runtime.get()
+
+
+def load(path: Path, threads: int) -> ExecuTorchRunner:
+    """A runner for ``model.pte``."""
+    content = unsealed(path)
+    with standard_error() as log:
+        try:
+            return ExecuTorchRunner(content, threads)
+        except (RuntimeError, ValueError, LookupError, TypeError) as error:
+            log.seek(0)
+            reason = log.read().decode(errors="replace").strip().splitlines()[-1:] or [str(error)]
+            raise StorageError(f"{path}: ExecuTorch cannot run it: {reason[0]}. Export the program again.") from error
+
+
+def unsealed(path: Path) -> bytes:
+    """The content of a file that Quaver wrote and nobody changed: ExecuTorch crashes on damaged files."""
+    try:
+        whole = path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error}.") from error
+    content, seal = whole[: -len(SEAL) - 32], whole[-len(SEAL) - 32 :]
+    if not seal.startswith(SEAL):
+        raise StorageError(f"{path}: the file was cut off, or Quaver did not write it. Export the program again.")
+    if hashlib.sha256(content).digest() != seal[len(SEAL) :]:
+        raise StorageError(
+            f"{path}: the file is damaged: its checksum differs from the one saved. Export the program again."
+        )
+    return content
+
+
+@contextmanager
+def standard_error() -> Iterator[Any]:
+    """Collect what C++ writes to standard error, for ExecuTorch says there, and only there, what is wrong."""
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as log:
+        screen = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield log
+        finally:
+            os.dup2(screen, 2)
+            os.close(screen)
