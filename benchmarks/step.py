@@ -1,7 +1,7 @@
 """What does a QAT step cost over a float step?
 
     python benchmarks/step.py                       CPU, eager and compiled
-    python benchmarks/step.py --device cuda --batch 256 --size 224 --modes compiled,graphs       bf16 autocast, with peak memory
+    python benchmarks/step.py --device cuda --batch 256 --size 224 --modes compiled,graphs     bf16 autocast, peak memory
 
 Both models train in one process and take turns; medians. A step is forward, loss, backward and SGD with momentum. On an
 accelerator a turn is ten steps, as a training loop runs them: the next one is prepared while the last one computes.

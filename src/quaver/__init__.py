@@ -5,6 +5,7 @@ from quaver.capture import capture, name_scope
 from quaver.config import QuantConfig
 from quaver.errors import QuaverError
 from quaver.export import export
+from quaver.measure.verify import Verification, verify
 from quaver.pipeline import convert, quant_aware
 from quaver.program import Program, Stage
 from quaver.program.storage import load, save
@@ -17,6 +18,7 @@ __all__ = [
     "QuantConfig",
     "QuaverError",
     "Stage",
+    "Verification",
     "capture",
     "convert",
     "disable_fake_quant",
@@ -32,4 +34,5 @@ __all__ = [
     "quantizers",
     "runtime",
     "save",
+    "verify",
 ]

@@ -13,7 +13,8 @@ class Grid:
 
     A signed grid is symmetric (−127 … 127 at 8 bits: −128 is left out, so that a tensor and its negative round alike).
     With ``narrow=False`` it is the grid of an engine's activations: the whole two's complement range (−128 … 127), and a
-    step of 16 significant bits (see `quaver.quantizers.arithmetic.scale_of`). An unsigned grid spends all its integers on what is not negative (0 … 255), for tensors behind a ReLU.
+    step of 16 significant bits (see `quaver.quantizers.arithmetic.scale_of`). An unsigned grid spends all its integers on
+    what is not negative (0 … 255), for tensors behind a ReLU.
 
     >>> Grid(8).high, Grid(8, signed=False).high, Grid(4).low, Grid(4, narrow=False).low
     (127, 255, -7, -8)

@@ -7,9 +7,12 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from quaver.cli.bench import bench
 from quaver.cli.convert_data import convert_data
 from quaver.cli.demo import demo
+from quaver.cli.export import convert, export
 from quaver.cli.test import BOTH_SPELLINGS, run_tester
+from quaver.cli.verify import verify
 from quaver.errors import QuaverError
 
 
@@ -34,6 +37,10 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.command()(with_plain_errors(demo))
+app.command()(with_plain_errors(convert))
+app.command()(with_plain_errors(export))
+app.command()(with_plain_errors(verify))
+app.command()(with_plain_errors(bench))
 app.command()(with_plain_errors(convert_data))
 app.command("test", context_settings=BOTH_SPELLINGS)(with_plain_errors(run_tester))
 

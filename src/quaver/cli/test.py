@@ -202,9 +202,7 @@ def _show(figures: dict[str, Any]) -> None:
     hits = f"{figures['hits1']} top-1 hits and {figures['hits5']} top-5 hits in " if "acc1" in figures else ""
     print(f"{hits}{_count(figures['images'], 'image', 'images')}, {figures['timed_images']} timed")
     if wrong := figures.get("not_a_number"):
-        print(
-            f"{_count(wrong, 'image', 'images')} gave logits that are not numbers; where the label's is none, it is no hit"
-        )
+        print(f"{_count(wrong, 'image', 'images')} gave logits that are not numbers; a label with such a logit is no hit")
 
 
 def _shape(sizes: Iterable[int | None]) -> str:

@@ -1,49 +1,45 @@
 """A program as an ExecuTorch file (``.pte``): XNNPACK runs all that it takes, ExecuTorch's own kernels run the rest."""
 
-import hashlib
 import json
-import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
+from torch.fx.passes.infra.pass_base import PassResult
 
-from quaver.errors import EngineError, StageError
-from quaver.export.xnnpack import for_xnnpack
+from quaver.errors import EngineError, QuaverWarning, StageError
+from quaver.export.xnnpack import float_weights, for_xnnpack, shapes, split
 from quaver.program import Program, Stage
+from quaver.runtime.executorch import FACTS, sealed, silenced
 
-SEAL = b"QUAVERPT"
-FACTS = "quaver"  # the method of the file that gives what Quaver wrote about it
+_ODD = 97
+"""A batch that no model has anywhere by chance."""
 
 
-def serialized(program: Program) -> bytes:
+def serialized(program: Program, origin: dict[str, Any] | None = None) -> bytes:
     """The content of a ``.pte`` file that computes what a mobile program computes, its weights stored as int8.
 
-    A program with a free batch is written for a batch of one. ExecuTorch would take a range of sizes, but it plans memory
-    for the largest and XNNPACK declines slices and bilinear resizing then; and one call per image is as fast.
-
-    A seal follows the content, which ExecuTorch does not read and `quaver.runtime` checks: ExecuTorch itself crashes on
-    damaged files.
+    A program with a free batch is written for a batch of one, and `quaver.runtime` runs larger ones image by image.
+    ExecuTorch would take a range of sizes, but XNNPACK then needs the memory of the largest from the first call on, and
+    leaves slices, reshapes and bilinear resizing to slower kernels; a larger batch is no faster. ``origin`` travels with
+    the file, as JSON that its method ``quaver`` gives.
     """
+    manager = lowered(program, origin)
     with silenced():
-        from executorch.exir import ExecutorchBackendConfig
+        try:
+            return sealed(manager.to_executorch().buffer)
+        except Exception as error:  # whatever it is, it is about the program
+            raise _refusal(error) from error
 
-        content = lowered(program).to_executorch(ExecutorchBackendConfig()).buffer
-    return sealed(content)
 
-
-def lowered(program: Program) -> Any:
-    """The program as ExecuTorch's ``EdgeProgramManager``, with the parts that XNNPACK takes already handed over."""
+def lowered(program: Program, origin: dict[str, Any] | None = None) -> Any:
+    """The program as ExecuTorch's ``EdgeProgramManager``, with the parts that XNNPACK takes handed over to it."""
     if program.stage not in (Stage.MOBILE, Stage.FLOAT):
         raise StageError(
             f"ExecuTorch: takes a mobile program, or a float one, and this one is {program.stage.value}. "
             "TransformForMobilePass makes a mobile program of a frozen one."
         )
-    inputs, module = example(program), program.graph_module()
-    for_xnnpack(module, inputs)
     with silenced():
         try:
             from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -52,38 +48,74 @@ def lowered(program: Program) -> Any:
             raise EngineError(
                 "executorch is not installed: it writes .pte files. Install it with pip install 'quaver[executorch]'."
             ) from error
-        exported = torch.export.export(module, inputs, strict=False)
-        facts = {FACTS: json.dumps(facts_about(program))}
-        return to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()], constant_methods=facts)
+    refuse_joint_outputs(program)
+    inputs, module = example(program, 1), program.graph_module()
+    warn_of_float_weights(module.graph)
+    for_xnnpack(module, inputs)
+    with silenced():
+        try:
+            return to_edge_transform_and_lower(
+                torch.export.export(module, inputs, strict=False),
+                transform_passes=[split_again],
+                partitioner=[XnnpackPartitioner()],
+                constant_methods={FACTS: json.dumps(facts_about(program, origin))},
+            )
+        except Exception as error:  # whatever it is, it is about the program
+            raise _refusal(error) from error
 
 
-def example(program: Program) -> tuple[Tensor, ...]:
-    """Zeros in the shapes that the file will take."""
+def _refusal(error: Exception) -> EngineError:
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return EngineError(f"ExecuTorch cannot express the program: {reason} Leave out the op, or write it in others.")
+
+
+def warn_of_float_weights(graph: fx.Graph) -> None:
+    """Say which weights are not stored as int8."""
+    names = float_weights(graph)
+    if names:
+        warnings.warn(
+            f"{len(names)} layers, {names[0]!r} first, compute on float activations, where XNNPACK takes no int8 weights: "
+            "theirs are stored as float32 in the .pte file. Quantize their inputs and outputs as well.",
+            QuaverWarning,
+            stacklevel=4,
+        )
+
+
+def split_again(module: fx.GraphModule) -> PassResult:
+    """A dequantize for every reader of the ops that ExecuTorch took apart.
+
+    ExecuTorch 1.4 mixes up height and channels of a tensor that XNNPACK dequantizes, gives back and reads on.
+    """
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and "dequantize_per_tensor" in node.target.__name__:
+            split(module, node)
+    module.recompile()
+    return PassResult(module, True)
+
+
+def example(program: Program, batch: int) -> tuple[Tensor, ...]:
+    """Zeros in the shapes that the program takes, with this batch where it is free."""
     return tuple(
-        torch.zeros([1 if size is None else size for size in leaf.shape], dtype=leaf.dtype)
+        torch.zeros([batch if size is None else size for size in leaf.shape], dtype=leaf.dtype)
         for leaf in program.signature.tensors
     )
 
 
-def facts_about(program: Program) -> dict[str, Any]:
+def refuse_joint_outputs(program: Program) -> None:
+    """A file that takes one image at a time cannot give a result for a batch as a whole."""
+    if not program.signature.dynamic_batch:
+        return
+    module = program.graph_module()
+    for position, shape in enumerate(shapes(module, example(program, _ODD))):
+        if not shape or shape[0] != _ODD:
+            raise EngineError(
+                f"ExecuTorch: output {position} of the model has no batch in front, and a .pte file runs one image at a "
+                "time. Let the model give a result per image."
+            )
+
+
+def facts_about(program: Program, origin: dict[str, Any] | None) -> dict[str, Any]:
     """What ExecuTorch does not keep: the names of the inputs, and which sizes are free."""
     tensors = program.signature.tensors
-    return {"inputs": [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in tensors]}
-
-
-def sealed(content: bytes) -> bytes:
-    """The content with its checksum behind it."""
-    return content + SEAL + hashlib.sha256(content).digest()
-
-
-@contextmanager
-def silenced() -> Iterator[None]:
-    """Keep what ExecuTorch and its dependencies log and warn about on import and on the way off the screen."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
+    inputs = [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in tensors]
+    return {"inputs": inputs, "origin": origin or {}}

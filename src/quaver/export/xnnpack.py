@@ -31,7 +31,7 @@ _MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
 
 def for_xnnpack(module: fx.GraphModule, example: tuple[Tensor, ...]) -> None:
     """Rewrite the graph in place until XNNPACK's patterns match."""
-    FakeTensorProp(module, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*example)  # leaves shapes in meta["val"]
+    shapes(module, example)
     for names, rewrite in _REWRITES:
         for node in list(module.graph.nodes):
             if node.op == "call_function" and packet(node) in names:
@@ -42,6 +42,12 @@ def for_xnnpack(module: fx.GraphModule, example: tuple[Tensor, ...]) -> None:
     module.recompile()
 
 
+def shapes(module: fx.GraphModule, example: tuple[Tensor, ...]) -> list[tuple[int, ...]]:
+    """The shapes of the outputs for these inputs; those of all nodes stay in their ``meta["val"]``."""
+    outputs = FakeTensorProp(module, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*example)
+    return [tuple(output.shape) for output in outputs]
+
+
 def slice_up(module: fx.GraphModule, node: fx.Node) -> None:
     """The parts of a split as slices, which XNNPACK has."""
     dim, parts = argument(node, "dim"), node.meta["val"]
@@ -50,7 +56,7 @@ def slice_up(module: fx.GraphModule, node: fx.Node) -> None:
         ends.append(ends[-1] + part.shape[dim])
     for reader in list(node.users):
         if reader.target is operator.getitem:
-            first = reader.args[1] % len(parts)  # type: ignore[operator]
+            first = int(reader.args[1]) % len(parts)  # type: ignore[arg-type]
             part = module.graph.call_function(aten.slice.Tensor, (node.args[0], dim, ends[first], ends[first + 1]))
             part.meta = node.meta | reader.meta  # the op's name, the part's shape
             reader.replace_all_uses_with(part)
@@ -103,10 +109,9 @@ def spell_out_weight(module: fx.GraphModule, node: fx.Node) -> None:
 
     An op that runs in float gets its weight in float: XNNPACK has no kernel for the one without the other.
     """
-    weight = node.args[1]
-    if not is_dequantize(weight) or not is_stored(weight.args[0]):  # type: ignore[union-attr]
+    weight = stored_weight(node)
+    if weight is None:
         return
-    assert isinstance(weight, fx.Node)
     integers, scale, *rest = (value_of(module, value) for value in weight.args)
     if weight_in_int8(node) is None:
         values = weight.target(integers, scale, *rest)  # type: ignore[operator]
@@ -125,29 +130,42 @@ def spell_out_weight(module: fx.GraphModule, node: fx.Node) -> None:
     node.replace_input_with(weight, module.graph.call_function(whole, (*arguments, axis, LOW, HIGH, torch.int8)))
 
 
+def stored_weight(node: fx.Node) -> fx.Node | None:
+    """The dequantized weight of an op that has one."""
+    if node.op != "call_function" or packet(node) not in _FUSES_CLAMP | _MATRIX_PRODUCTS:
+        return None
+    weight = node.args[1]
+    return weight if is_dequantize(weight) and is_stored(weight.args[0]) else None  # type: ignore[union-attr,return-value]
+
+
+def float_weights(graph: fx.Graph) -> list[str]:
+    """The ops whose integer weights XNNPACK cannot use, by name: it computes them in float."""
+    found = [node for node in graph.nodes if stored_weight(node) is not None and weight_in_int8(node) is None]
+    return [node.meta["op"].name for node in found]
+
+
 def settle_bounds(module: fx.GraphModule, node: fx.Node) -> None:
     """Say in ops what XNNPACK does not read from a quantize op: its bounds, and a clamp in front of it.
 
     Where int8 itself has the bounds, no op is needed: ``quantize(relu(x))`` is ``quantize(x)`` with zero at −128. Otherwise
     one clamp has them all. A convolution or linear layer does it on the way; behind any other op it works on integers.
     """
-    source, scale, zero_point, low, high, dtype = node.args
-    assert isinstance(source, fx.Node)
+    arguments: Any = node.args
+    source, scale, zero_point, low, high, dtype = arguments
     limits = limits_of(source)
     if limits is None and is_on_grid(source, node.args[1:]):
         return
     bottom, top = (
-        int(fixed_integers(torch.tensor(limit), scale, low - zero_point, high - zero_point))  # type: ignore[arg-type,operator]
+        int(fixed_integers(torch.tensor(limit), scale, low - zero_point, high - zero_point))
         for limit in limits or (-math.inf, math.inf)
     )
     if limits is not None:
         source = source.args[0]
-        assert isinstance(source, fx.Node)
         node.args = (source, *node.args[1:])
-    if (bottom, top) == (LOW - zero_point, HIGH - zero_point):  # type: ignore[operator]
+    if (bottom, top) == (LOW - zero_point, HIGH - zero_point):
         return
     fuses = source.op == "call_function" and packet(source) in _FUSES_CLAMP
-    inner = source if fuses else pair(module.graph, source, (scale, zero_point, LOW, HIGH, dtype))  # type: ignore[arg-type]
+    inner = source if fuses else pair(module.graph, source, (scale, zero_point, LOW, HIGH, dtype))
     clamp = module.graph.call_function(aten.hardtanh.default, (inner, bottom * scale, top * scale))
     node.args = (clamp, *node.args[1:])
 
@@ -157,6 +175,18 @@ def is_on_grid(node: fx.Node, grid: tuple[Any, ...]) -> bool:
     if "op" not in node.meta or not keeps_range(node, node.meta["op"].type):
         return False
     return all(is_dequantize(tensor) and tensor.args[1:] == grid for tensor in activation_inputs(node))
+
+
+def round_before_moving(module: fx.GraphModule, node: fx.Node) -> None:
+    """Move integers of the output's grid: a max pool or a concatenation in int8 takes its inputs for that, unasked."""
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    if "op" not in source.meta or not keeps_range(source, source.meta["op"].type):
+        return
+    for tensor in activation_inputs(source):
+        if is_dequantize(tensor) and tensor.args[1:3] != node.args[1:3]:
+            with module.graph.inserting_before(source):
+                source.replace_input_with(tensor, pair(module.graph, tensor, node.args[1:]))  # type: ignore[arg-type]
 
 
 def keep_dimensions(module: fx.GraphModule, node: fx.Node) -> None:
@@ -201,7 +231,7 @@ def constant(module: fx.GraphModule, name: str, value: Tensor) -> fx.Node:
 
 def value_of(module: fx.GraphModule, value: Any) -> Any:
     """An argument of an op, as it will be: tensors of the module are read."""
-    return read(module, value.target) if isinstance(value, fx.Node) else value
+    return read(module, str(value.target)) if isinstance(value, fx.Node) else value
 
 
 _REWRITES: tuple[tuple[Collection[str], Callable[[fx.GraphModule, fx.Node], None]], ...] = (
@@ -211,6 +241,7 @@ _REWRITES: tuple[tuple[Collection[str], Callable[[fx.GraphModule, fx.Node], None
     (_MATRIX_PRODUCTS, to_linear),
     (_FUSES_CLAMP | _MATRIX_PRODUCTS, spell_out_weight),
     ({"quantize_per_tensor"}, settle_bounds),
+    ({"quantize_per_tensor"}, round_before_moving),
     ({"mean"}, keep_dimensions),
     ({"max_pool2d", "avg_pool2d"}, spell_out_pool),
     ({"dequantize_per_tensor"}, split),

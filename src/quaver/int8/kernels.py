@@ -12,14 +12,16 @@ from torch import Tensor
 
 from quaver.grid import Grid
 from quaver.quantizers import Quantizer
-from quaver.quantizers.arithmetic import Unit, as_stored, round_between
+from quaver.quantizers.arithmetic import Stored, as_stored, round_between
 
 Operation = Callable[..., Tensor]
 
 
-def live_integers(quantizer: Quantizer, x: Tensor, unit: Unit = None) -> tuple[Tensor, Tensor]:
-    """Integers and step by a quantizer as it is now; ``x`` is counted in ``unit``, if that is given."""
-    return quantizer.integers(x, unit)
+def live_integers(
+    quantizer: Quantizer, x: Tensor, shifted: bool, unit: Tensor | float | None = None, unit_shifted: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Integers and step by a quantizer as it is now."""
+    return quantizer.integers(x, Stored(shifted, unit, unit_shifted))
 
 
 def stored_integers(weight: Tensor) -> Tensor:
@@ -32,21 +34,29 @@ def fixed_integers(x: Tensor, scale: float, low: int, high: int) -> Tensor:
     return round_between(x.float(), scale, low, high)
 
 
-def stored_activation(x: Tensor, scale: float, low: int, high: int, unit: Unit = None) -> Tensor:
+def stored_activation(
+    x: Tensor,
+    scale: float,
+    low: int,
+    high: int,
+    shifted: bool,
+    unit: Tensor | float | None = None,
+    unit_shifted: bool = False,
+) -> Tensor:
     """Integers of an activation by a step that is fixed, in the steps in which an engine comes to them."""
     grid = Grid(high.bit_length() + (low < 0), low < 0, narrow=False)
     if (low, high) != (grid.low, grid.high):  # written by hand
         return round_between(x if unit is None else x * unit, scale, low, high)
-    return as_stored(x.float(), scale, grid, unit)
+    return as_stored(x.float(), scale, grid, Stored(shifted, unit, unit_shifted))
 
 
-def added(x: Tensor, integers: Tensor, scale: Tensor | float, signed: bool) -> Tensor:
+def added(x: Tensor, integers: Tensor, scale: Tensor | float, shifted: bool) -> Tensor:
     """A convolution's output and a quantized shortcut, added in steps of the shortcut: what OpenVINO fuses an addition to.
 
-    The shortcut is stored shifted by 128 if it is signed, and the convolution's output is shifted to meet it.
+    Where the shortcut is stored shifted by 128, the convolution's output is shifted to meet it.
     """
     scale = torch.as_tensor(scale, dtype=torch.float32, device=x.device)
-    if not signed:
+    if not shifted:
         return x.float() * (1 / scale) + integers
     return (x.float() - 128 * scale) * (1 / scale) + (integers + 128)
 

@@ -66,7 +66,9 @@ class _Lowering:
     copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
     integers: dict[fx.Node, Integers] = field(default_factory=dict)  # of a fake-quant or dequantize node: ready to use
     convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms
-    sums: dict[fx.Node, Integers] = field(default_factory=dict)  # what was added to them, in steps of the other operand
+    sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(
+        default_factory=dict
+    )  # what was added to them, in steps of the other operand
     done: set[fx.Node] = field(default_factory=set)
     spare: list[fx.Node] = field(default_factory=list)  # for readers that compute in float; dropped if there are none
 
@@ -118,7 +120,7 @@ class _Lowering:
     def fake_quant(self, node: fx.Node) -> fx.Node:
         assert isinstance(node.target, str)
         quantizer, x = self.result.create_node("get_attr", node.target), node.args[0]
-        pair = self.call(kernels.live_integers, quantizer, *self.in_steps(x))
+        pair = self.call(kernels.live_integers, quantizer, *self.in_steps(x, node))
         whole, scale = self.call(operator.getitem, pair, 0), self.call(operator.getitem, pair, 1)
         self.integers[node] = (whole, scale)
         if is_parameter(node.args[0]):  # its step may be per channel: let the quantizer shape it
@@ -130,8 +132,8 @@ class _Lowering:
         assert isinstance(source, fx.Node)
         if is_quantize(source):
             low, high = (bound - zero_point for bound in source.args[3:5])  # type: ignore[operator]
-            x, *unit = self.in_steps(source.args[0])
-            whole = self.call(kernels.stored_activation, x, scale, low, high, *unit)
+            x, *how = self.in_steps(source.args[0], node)
+            whole = self.call(kernels.stored_activation, x, scale, low, high, *how)
             whole.meta["quantizes"] = source.name
             self.integers[node] = (whole, scale)
             return self.spared(self.call(dequantize, whole, scale))
@@ -140,37 +142,33 @@ class _Lowering:
         self.integers[node] = (self.call(kernels.stored_integers, source), scale)
         return self.spared(self.copy(node))
 
-    def in_steps(self, x: Any) -> tuple[Any, ...]:
-        """A tensor to be quantized, and the step it is counted in if it is."""
-        return self.sums.get(x, (x,))
+    def in_steps(self, x: Any, rounded: fx.Node) -> tuple[Any, ...]:
+        """A tensor to be quantized, how it will be stored, and the step it is counted in if it is."""
+        return (self.sums[x][0], self.shifted(rounded), *self.sums[x][1:]) if x in self.sums else (x, self.shifted(rounded))
 
     def added(self, node: fx.Node) -> fx.Node | None:
         """An addition to a convolution's output, which engines do in steps of the quantized operand."""
         operands = [value for value in node.args[:2] if isinstance(value, fx.Node)]
-        raw = [value for value in operands if self.is_raw_convolution(value)]
+        raw = [value for value in operands if value in self.convolved and len(value.users) == 1]
         whole = [value for value in operands if value in self.integers]
         if len(operands) != 2 or len(raw) != 1 or len(whole) != 1 or node.kwargs:
             return None
         integers, scale = self.integers[whole[0]]
-        steps = self.call(kernels.added, raw[0], integers, scale, self.signed(whole[0]))
-        self.sums[node] = (steps, scale)
+        shifted = self.shifted(whole[0])
+        steps = self.call(kernels.added, raw[0], integers, scale, shifted)
+        self.sums[node] = (steps, scale, shifted)
         return self.spared(self.call(dequantize, steps, scale))
 
-    def is_raw_convolution(self, node: fx.Node) -> bool:
-        """Whether a node is the end of a convolution on integers that nobody else reads."""
-        return node in self.convolved and len(node.users) == 1
-
-    def signed(self, node: fx.Node) -> bool:
-        """Whether the integers of a fake-quant or dequantize node can be negative."""
-        if is_dequantize(node):
-            return bool(node.args[3] - node.args[2] < 0)  # type: ignore[operator]
-        return bool(node.meta["signed"])
+    def shifted(self, node: fx.Node) -> bool:
+        """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and more than added."""
+        signed = node.args[3] - node.args[2] < 0 if is_dequantize(node) else node.meta.get("signed", True)  # type: ignore[operator]
+        return bool(signed) and not all(reader.op == "call_function" and packet(reader) == "add" for reader in node.users)
 
     def relu(self, node: fx.Node) -> fx.Node:
         """A ReLU of such a sum, in the same steps."""
-        steps, scale = self.sums[node.args[0]]  # type: ignore[index]
-        self.sums[node] = (self.call(node.target, steps), scale)
-        return self.spared(self.call(dequantize, *self.sums[node]))
+        steps, scale, shifted = self.sums[node.args[0]]  # type: ignore[index]
+        self.sums[node] = (self.call(node.target, steps), scale, shifted)
+        return self.spared(self.call(dequantize, *self.sums[node][:2]))
 
     def biased(self, node: fx.Node, channels: int) -> fx.Node:
         weight, weight_scale = self.integers[node.args[1]]  # type: ignore[index]

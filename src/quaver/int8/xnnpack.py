@@ -78,9 +78,9 @@ def biased(
 
 
 def added(x: Tensor, y: Tensor, x_scale: float, y_scale: float, output: Output) -> Tensor:
-    """``x + y`` in fixed point: multipliers of 21 bits, ties upwards."""
+    """``x + y`` in fixed point: multipliers of 21 bits, ties upwards. With a negative step for ``y`` it is a difference."""
     ratios = single(x_scale / output.scale), single(y_scale / output.scale)
-    shift = 21 - math.frexp(max(ratios))[1]
+    shift = 21 - math.frexp(max(map(abs, ratios)))[1]
     first, second = (round(ratio * 2.0**shift) for ratio in ratios)
     total = x.int() * first + y.int() * second + (1 << (shift - 1))
     return (total >> shift).clamp_(output.low, output.high).float()
@@ -113,7 +113,7 @@ def adaptive_average(x: Tensor, scale: float, size: list[int], output: Output) -
         return mean(x, scale, [-2, -1], True, output)
     kernel = [have // want for have, want in zip(x.shape[-2:], size, strict=True)]
     if [want * count for want, count in zip(size, kernel, strict=True)] != list(x.shape[-2:]):
-        return fixed_integers(F.adaptive_avg_pool2d(x, size) * scale, *output)
+        return fixed_integers(torch.ops.aten.adaptive_avg_pool2d(x, size) * scale, *output)
     return average(x, scale, kernel, kernel, [0, 0], math.prod(kernel), output)
 
 

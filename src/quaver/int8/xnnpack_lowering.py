@@ -120,12 +120,11 @@ class _Lowering:
 
     def rounded(self, reader: fx.Node, output: xnnpack.Output) -> fx.Node | None:
         """The integers that ``reader`` quantizes to, where XNNPACK computes them in one step with the op in front."""
-        node = reader.args[0]
-        assert isinstance(node, fx.Node)
+        node: Any = reader.args[0]
         limits = limits_of(node)
         if limits is not None:
             ends = (int(fixed_integers(torch.tensor(limit), *output)) for limit in limits)
-            output, node = xnnpack.Output(output.scale, *ends), node.args[0]  # type: ignore[assignment]
+            output, node = xnnpack.Output(output.scale, *ends), node.args[0]
         if node.op != "call_function" or not is_rounded(node):
             return None
         operands = [value for value in node.args[:2] if isinstance(value, fx.Node)]
@@ -145,8 +144,9 @@ class _Lowering:
         if weight_in_int8(node) is not None:
             weight = self.call(torch.t, y)
             return self.call(xnnpack.biased, aten.linear.default, x, weight, None, x_scale, y_scale, (0, -1), (), output)
-        if name in ("add", "mul") and isinstance(node.args[1], fx.Node) and "alpha" not in node.kwargs:
-            return self.call(xnnpack.added if name == "add" else xnnpack.multiplied, x, y, x_scale, y_scale, output)
+        if name in ("add", "sub", "mul") and isinstance(node.args[1], fx.Node) and "alpha" not in node.kwargs:
+            function = xnnpack.multiplied if name == "mul" else xnnpack.added
+            return self.call(function, x, y, x_scale, -y_scale if name == "sub" else y_scale, output)
         if name == "avg_pool2d" and (pool := pool_of(node)) is not None:
             return self.call(xnnpack.average, x, x_scale, *pool, output)
         if name == "adaptive_avg_pool2d":

@@ -2,10 +2,10 @@
 
 import math
 
-import torch
 from torch import fx
 
 from quaver.int8.lowering import is_dequantize, is_quantize
+from quaver.int8.xnnpack import single
 from quaver.int8.xnnpack_lowering import limits_of
 from quaver.operators import packet
 from quaver.program import Program
@@ -19,15 +19,14 @@ def fit_steps(program: Program, graph: fx.Graph) -> None:
 
     Tensors on one grid stay on one grid.
     """
-    fitting = False
-    while not fitting:  # a larger step of one tensor may ask for a larger one of the next
-        fitting = True
-        for node in graph.nodes:
-            if is_quantize(node):
-                needed = coarsest(program, node.args[0]) / RATIO_LIMIT
-                if node.args[1] < needed:
-                    fitting = False
-                    rescale(graph, node.args[1], torch.tensor(needed).item())
+    quantized = [node for node in graph.nodes if is_quantize(node)]
+    for _ in quantized:  # a larger step of one tensor may ask for a larger one of the next
+        needed = {node: single(coarsest(program, node.args[0]) / RATIO_LIMIT) for node in quantized}
+        too_fine = [node for node in quantized if node.args[1] < needed[node]]
+        for node in too_fine:
+            rescale(graph, node.args[1], max(node.args[1], needed[node]))
+        if not too_fine:
+            return
 
 
 def coarsest(program: Program, node: fx.Node) -> float:

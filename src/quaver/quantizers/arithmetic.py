@@ -5,6 +5,7 @@ with the reciprocal because that is what the engines compute (oneDNN, XNNPACK, `
 division differs from it in the last bit, which is enough to land on the other side of a tie.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,9 +19,6 @@ from quaver.quantizers.saturation import LARGEST_SUM, without_overflow
 # A tensor of zeros has threshold 0, and a step of 0 would turn it into 0/0. Any positive step keeps it exactly zero.
 # This one keeps step and reciprocal well inside float32.
 SMALLEST_THRESHOLD = 1e-30
-
-Unit = Tensor | float | None
-"""The step that a tensor is counted in, where it is not in real numbers."""
 
 
 def scale_of(threshold: Tensor, grid: Grid) -> Tensor:
@@ -58,23 +56,36 @@ def round_between(x: Tensor, scale: Tensor | float, low: int, high: int) -> Tens
     return steps.round_().clamp_(low, high)
 
 
-def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, unit: Unit = None) -> Tensor:
-    """`quantize` in the very steps of OpenVINO (oneDNN), which stores signed integers shifted to start at 0.
+@dataclass(frozen=True)
+class Stored:
+    """How an engine stores a tensor, and in what it counts what it rounds; found by measuring, see ``docs/design.md``.
 
-    It rounds ``x/scale + 128``, product and sum in one instruction with one rounding (double precision stands in for that
-    here), and takes 128 off again. ``unit``: ``x`` is counted in steps of this size, as what was added to a convolution is
-    in steps of the shortcut; the ends of the range are brought into these steps first.
+    ``shifted``: signed integers start at 0, 128 added, as convolutions read them; what is only added to one is not shifted.
+    ``unit``: the tensor to be rounded is counted in steps of this size, as what was added to a convolution is in steps of
+    the shortcut; None for real numbers. ``unit_shifted``: that shortcut was stored shifted.
+    """
+
+    shifted: bool = True
+    unit: Tensor | float | None = None
+    unit_shifted: bool = False
+
+
+def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tensor:
+    """`quantize` in the very steps of OpenVINO (oneDNN).
+
+    Shifted, it rounds ``x/scale + 128``, product and sum in one instruction with one rounding (double precision stands in
+    for that here), and takes 128 off again. With a unit, the ends of the range are brought into its steps first.
     """
     scale = torch.as_tensor(scale, dtype=torch.float32, device=x.device)
-    if unit is not None:
+    factor, shift = 1 / scale, torch.full_like(scale, 128)
+    if how.unit is not None:
         low, high = (-128, 127) if grid.signed else (0, 255)
-        start, end = low * scale / unit, high * scale / unit
-        factor, shift = 255 / (end - start), -start * 255 / (end - start)
-        if not grid.signed:
+        start, end = low * scale / how.unit, high * scale / how.unit
+        width = end - start
+        factor, shift = torch.full_like(width, 255) / width, -start * 255 / width  # 255 / width is a product in torch
+        if how.unit_shifted and not grid.signed:
             factor = 1 / (1 / factor)  # handed over as a step, and turned back into a factor
-    else:
-        factor, shift = 1 / scale, torch.full_like(scale, 128)
-    if not grid.signed:
+    if not (grid.signed and how.shifted):
         return (x * factor).round_().clamp_(grid.low, grid.high)
     shifted = (x.double() * factor.double() + shift.double()).float()
     return shifted.round_().sub_(128).clamp_(grid.low, grid.high)
@@ -89,11 +100,13 @@ class _RoundStraightThrough(torch.autograd.Function):
     """Forward: `quantize`. Backward: gradient ``1/scale`` where the integer did not saturate, 0 where it did."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None, unit: Unit) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None, how: Stored
+    ) -> Tensor:
         ctx.grid = grid
-        inverse = (1.0 if unit is None else unit) / scale
+        inverse = (1.0 if how.unit is None else how.unit) / scale
         ctx.save_for_backward(*((inverse,) if pass_through else (inverse, x)))
-        return quantize(x, scale, grid, pairs) if grid.narrow else as_stored(x, scale, grid, unit)
+        return quantize(x, scale, grid, pairs) if grid.narrow else as_stored(x, scale, grid, how)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
@@ -172,7 +185,7 @@ def integers_with_gradient(
     *,
     pass_through: bool = False,
     pairs: int | None = None,
-    unit: Unit = None,
+    how: Stored | None = None,
 ) -> Tensor:
-    """`quantize`, or `as_stored` on an engine's grid, differentiable: ``integers · scale`` has `fake_quantize`'s gradient."""
-    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through, pairs, unit)  # type: ignore[no-any-return,no-untyped-call]
+    """`quantize`, or `as_stored` on an engine's grid; ``integers · scale`` has the gradient of `fake_quantize`."""
+    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through, pairs, how or Stored())  # type: ignore[no-any-return,no-untyped-call]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from quaver.errors import ConfigError
-from quaver.quantizers.arithmetic import Unit
-from quaver.quantizers.quantizer import Quantizer
+from quaver.quantizers.arithmetic import Stored
+from quaver.quantizers.quantizer import SHIFTED, Quantizer
 
 TensorFunction = Callable[[Tensor], Tensor]
 
@@ -58,7 +58,7 @@ class CustomQuantizer(Quantizer):
         result: Tensor = self.function(x) if self.quantizing else x
         return result
 
-    def integers(self, x: Tensor, unit: Unit = None) -> tuple[Tensor, Tensor]:
+    def integers(self, x: Tensor, how: Stored = SHIFTED) -> tuple[Tensor, Tensor]:
         """The function's values, with a step of 1: they are on no grid that Quaver knows."""
-        real = x if unit is None else x * unit
+        real = x if how.unit is None else x * how.unit
         return self.forward(real, None).float(), torch.ones((), device=x.device)

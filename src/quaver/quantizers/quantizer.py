@@ -1,12 +1,16 @@
 """What every quantizer is: a range, a grid, and two switches."""
 
+from dataclasses import replace
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from quaver.grid import Grid
-from quaver.quantizers.arithmetic import Unit, fake_quantize, integers_with_gradient, scale_of
+from quaver.quantizers.arithmetic import Stored, fake_quantize, integers_with_gradient, scale_of
+
+
+SHIFTED = Stored()
 
 
 class Common(TypedDict, total=False):
@@ -94,21 +98,21 @@ class Quantizer(nn.Module):
         rounded = fake_quantize(x, scale, self.grid, pass_through=self.pass_through, pairs=self.pairs)
         return rounded if seen is None else torch.where(seen, rounded, x)
 
-    def integers(self, x: Tensor, unit: Unit = None) -> tuple[Tensor, Tensor]:
+    def integers(self, x: Tensor, how: Stored = SHIFTED) -> tuple[Tensor, Tensor]:
         """Integers (as float32) and the step, so that ``integers · step`` is what `forward` gives; never observes.
 
-        ``unit``: the step that ``x`` is counted in, if it is. Switched off, or with no range yet, these are ``x`` itself and
-        that step, or 1.
+        ``how`` the engine stores them decides the last bit. Switched off, or with no range yet, these are ``x`` itself and
+        the step it is counted in, or 1.
         """
         if self.preprocess is not None:
-            x, unit = self.preprocess(x if unit is None else x * unit), None
-        own = torch.as_tensor(1.0 if unit is None else unit, device=x.device)
+            x, how = self.preprocess(x if how.unit is None else x * how.unit), replace(how, unit=None)
+        own = torch.as_tensor(1.0 if how.unit is None else how.unit, device=x.device)
         if not self.quantizing:
             return x.float(), own
         threshold, seen = self.range_for(x, None)
         scale = scale_of(threshold, self.grid)
         steps = self.per_channel(scale, x)
-        whole = integers_with_gradient(x, steps, self.grid, pass_through=self.pass_through, pairs=self.pairs, unit=unit)
+        whole = integers_with_gradient(x, steps, self.grid, pass_through=self.pass_through, pairs=self.pairs, how=how)
         if seen is None:
             return whole, scale
         return torch.where(seen, whole, x.float()), torch.where(seen, scale, own)

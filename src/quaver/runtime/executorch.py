@@ -1,21 +1,29 @@
-"""An artefact on ExecuTorch, with XNNPACK."""
+"""An artefact on ExecuTorch, with XNNPACK.
+
+A ``.pte`` file of ours ends with a seal, a checksum of all before it, which ExecuTorch does not read: given a file with one
+bit changed, ExecuTorch 1.4 crashes now and then, and now and then it gives a wrong answer.
+"""
 
 import hashlib
 import json
+import logging
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 
 from quaver.errors import EngineError, InputError, StorageError
-from quaver.export.executorch import FACTS, SEAL, silenced
 from quaver.runtime.runner import Array, Input, Runner
+
+FACTS = "quaver"  # the method of a file that gives what Quaver wrote about it, as JSON
+_SEAL, _SEALED = b"QUAVERPT", len(b"QUAVERPT") + hashlib.sha256().digest_size
 
 
 class ExecuTorchRunner(Runner):
@@ -32,15 +40,15 @@ class ExecuTorchRunner(Runner):
 
     def load(self) -> None:
         """Have XNNPACK pack the weights and take hold of the threads as they are now."""
-        with standard_error():
-            self.pool = _POOL.of_size(self.threads)
-            self.program = runtime().load_program(self.content)
-            self.method = self.program.load_method("forward")
+        self.pool = _POOL.of_size(self.threads)
+        self.program = engine().load_program(self.content)
+        self.method = self.program.load_method("forward")
 
     def infer(self, batch: list[Array]) -> list[Array]:
         """One call per image."""
         if self.pool is not _POOL.current:
-            self.load()
+            with standard_error():
+                self.load()
         free = [bool(port.shape) and port.shape[0] is None for port in self.inputs]
         sizes = {len(array) for array, one in zip(batch, free, strict=True) if one}
         if len(sizes) > 1:
@@ -55,11 +63,11 @@ class ExecuTorchRunner(Runner):
         return [np.concatenate(parts) for parts in zip(*pieces, strict=True)] if pieces else self.nothing()
 
     def run(self, arrays: list[Array]) -> list[Array]:
-        """One call of the method, with copies: it wants memory of its own that it may write to."""
+        """One call of the method, with copies: it wants memory that it may write to."""
         try:
             outputs = self.method.execute([torch.tensor(array) for array in arrays])
         except RuntimeError as error:
-            raise EngineError(f"ExecuTorch failed while running the model: {error}.") from error
+            raise EngineError(f"ExecuTorch failed while it ran the model: {error}.") from error
         return [output.numpy().copy() for output in outputs]
 
     def nothing(self) -> list[Array]:
@@ -69,7 +77,7 @@ class ExecuTorchRunner(Runner):
 
 
 class _Pool:
-    """ExecuTorch's one pool of threads. A method keeps the pool it was loaded with: when that is replaced, load again."""
+    """ExecuTorch's one pool of threads. A method keeps the pool it was loaded with, and crashes when that is replaced."""
 
     def __init__(self) -> None:
         self.current = object()
@@ -86,6 +94,14 @@ class _Pool:
 _POOL = _Pool()
 
 
+def engine() -> Any:
+    """ExecuTorch's runtime."""
+    _library()
+    from executorch.runtime import Runtime
+
+    return Runtime.get()
+
+
 def _library() -> Any:
     try:
         with silenced():
@@ -97,14 +113,6 @@ def _library() -> Any:
     return portable_lib
 
 
-def runtime() -> Any:
-    """ExecuTorch's runtime."""
-    _library()
-    from executorch.runtime import Runtime
-
-    return Runtime.get()
-
-
 def load(path: Path, threads: int) -> ExecuTorchRunner:
     """A runner for ``model.pte``."""
     content = unsealed(path)
@@ -112,21 +120,32 @@ def load(path: Path, threads: int) -> ExecuTorchRunner:
         try:
             return ExecuTorchRunner(content, threads)
         except (RuntimeError, ValueError, LookupError, TypeError) as error:
-            log.seek(0)
-            reason = log.read().decode(errors="replace").strip().splitlines()[-1:] or [str(error)]
-            raise StorageError(f"{path}: ExecuTorch cannot run it: {reason[0]}. Export the program again.") from error
+            reason = _first_complaint(log) or str(error)
+            raise StorageError(f"{path}: ExecuTorch cannot run it: {reason}. Export the program again.") from error
+
+
+def _first_complaint(log: IO[bytes]) -> str:
+    """The first line that is no account of the processor or the threads."""
+    log.seek(0)
+    lines = log.read().decode(errors="replace").splitlines()
+    return next((line for line in lines if not line.startswith(("[cpuinfo", "[threadpool"))), "")
+
+
+def sealed(content: bytes) -> bytes:
+    """The content of a file with the seal behind it."""
+    return content + _SEAL + hashlib.sha256(content).digest()
 
 
 def unsealed(path: Path) -> bytes:
-    """The content of a file that Quaver wrote and nobody changed: ExecuTorch crashes on damaged files."""
+    """The content of a file that Quaver wrote and nobody changed."""
     try:
         whole = path.read_bytes()
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error}.") from error
-    content, seal = whole[: -len(SEAL) - 32], whole[-len(SEAL) - 32 :]
-    if not seal.startswith(SEAL):
+    content, seal = whole[:-_SEALED], whole[-_SEALED:]
+    if not seal.startswith(_SEAL):
         raise StorageError(f"{path}: the file was cut off, or Quaver did not write it. Export the program again.")
-    if hashlib.sha256(content).digest() != seal[len(SEAL) :]:
+    if sealed(content) != whole:
         raise StorageError(
             f"{path}: the file is damaged: its checksum differs from the one saved. Export the program again."
         )
@@ -134,8 +153,21 @@ def unsealed(path: Path) -> bytes:
 
 
 @contextmanager
-def standard_error() -> Iterator[Any]:
-    """Collect what C++ writes to standard error, for ExecuTorch says there, and only there, what is wrong."""
+def silenced() -> Iterator[None]:
+    """Keep what ExecuTorch and its dependencies log and warn about, on import and at work, off the screen."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def standard_error() -> Iterator[IO[bytes]]:
+    """Collect what C++ writes to standard error: ExecuTorch says there, and only there, what is wrong."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as log:
         screen = os.dup(2)

@@ -1,0 +1,217 @@
+"""``quaver bench``: float and int8 side by side, in one run; and, layer by layer, why it isn't faster."""
+
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from quaver.cli.bench_tables import show_findings, show_footprints, show_latencies, show_layers, show_totals
+from quaver.cli.demo import write_report
+from quaver.config.check import nearest
+from quaver.errors import ConfigError, EngineError
+from quaver.measure.cpu import cpu
+from quaver.measure.engines import HOME, READS, installed, loader
+from quaver.measure.footprint import file_size, memory
+from quaver.measure.islands import findings
+from quaver.measure.latency import fixed_batch, measure
+from quaver.measure.layers import Layer, layers, products_in_int8, titles, totals
+from quaver.runtime import Runner
+from quaver.runtime.artefact import checked, find
+
+TELL = ("openvino", "onnxruntime")
+"""Engines that tell what they execute."""
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An artefact on an engine, a baseline where ``is_float``; ``origin`` is its provenance, empty if it is not Quaver's."""
+
+    path: Path
+    engine: str
+    is_float: bool
+    origin: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The file and the engine."""
+        return f"{self.path} on {self.engine}"
+
+    def facts(self) -> dict[str, Any]:
+        """The same, for a record."""
+        kind = "float" if self.is_float else self.origin.get("stage", "")
+        return {"model": str(self.path), "engine": self.engine, "kind": kind, "is_float": self.is_float}
+
+
+def bench(
+    artefacts: Annotated[
+        list[Path], typer.Argument(help="Models: .xml, .onnx, .pte, or folders with one of these.", show_default=False)
+    ],
+    float_: Annotated[
+        list[Path] | None,
+        typer.Option("--float", help="Float model to compare with, on every engine here that reads it; may be repeated."),
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Threads an engine may use.", min=1)] = 1,
+    batch_sizes: Annotated[str, typer.Option(help="Images per call; several with commas.")] = "1,16",
+    rounds: Annotated[int, typer.Option(help="Calls of each model that are timed.", min=1)] = 50,
+    warmup: Annotated[int, typer.Option(help="Calls of each model before that.", min=0)] = 5,
+    engines: Annotated[
+        str,
+        typer.Option(help="Engines to run on, with commas: openvino, onnxruntime, executorch. Default: each file's own."),
+    ] = "",
+    with_memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure memory, each in a new process.")] = True,
+    with_layers: Annotated[bool, typer.Option("--layers", help="Show every layer, and why it isn't faster.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Show the time by type of layer.")] = False,
+    json: Annotated[Path | None, typer.Option("--json", help="File for the figures as JSON.")] = None,
+) -> None:
+    """Measure float and int8 models side by side: they take turns, warmed up, in one run.
+
+    The ratio is against the best float engine on this machine. --float model.onnx runs on OpenVINO and on ONNX Runtime,
+    --float model.xml on OpenVINO; give both to be sure of the best.
+    """
+    console = Console()
+    if json is not None and not json.absolute().parent.is_dir():
+        raise ConfigError(f"--json {json}: there is no folder {json.parent} to write it to. Make it, or name another.")
+    sizes, wanted = _batch_sizes(batch_sizes), _engines(engines)
+    contenders = [one for path in artefacts for one in _contenders(path, wanted)]
+    contenders += [one for path in float_ or [] for one in _contenders(path, wanted or installed(), is_float=True)]
+    runners = {one.name: loader(one.engine)(one.path, threads) for one in contenders}
+    console.print(f"CPU: {cpu().words()}", highlight=False, soft_wrap=True)
+    rows = _latencies(console, contenders, runners, sizes, rounds, warmup)
+    show_latencies(console, rows, f"{threads} thread{'s' * (threads > 1)}, {rounds} rounds, in turns")
+    footprints = _footprints(console, contenders, rows, threads, with_memory)
+    show_footprints(console, footprints)
+    profiles: Rows = []
+    report = {
+        "cpu": asdict(cpu()) | {"words": cpu().words()},
+        "versions": {name: _version(name) for name in dict.fromkeys(one.engine for one in contenders)},
+        "threads": threads,
+        "rounds": rounds,
+        "warmup": warmup,
+        "latencies": rows,
+        "footprints": footprints,
+        "profiles": profiles,
+    }
+    for one in contenders if with_layers or profile else []:
+        if one.engine not in TELL:
+            console.print(f"{one.name}: no layers to show, this engine does not tell what it executes.", soft_wrap=True)
+        elif profile or not one.is_float:
+            batch = fixed_batch(runners[one.name].inputs) or sizes[0]
+            executed = layers(one.path, one.engine, threads=threads, batch=batch, rounds=rounds)
+            profiles.append(_profile(console, one, executed, batch, with_layers and not one.is_float, profile))
+    if json is not None:
+        write_report(json, report)
+
+
+# what was asked for
+
+
+def _batch_sizes(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise ConfigError(f"--batch-sizes {text!r}: takes whole numbers of at least 1, with commas: 1,16.")
+    return list(dict.fromkeys(map(int, parts)))
+
+
+def _engines(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")] if text else []
+    for name in names:
+        if name not in READS:
+            raise ConfigError(
+                f"--engines {name!r}: there is no such engine.{nearest(name, READS)} Known: {', '.join(READS)}."
+            )
+        if name not in installed():
+            raise EngineError(f"--engines: {name} is not installed. Install it with pip install 'quaver[{name}]'.")
+    return list(dict.fromkeys(names))
+
+
+def _contenders(artefact: Path, engines: list[str], *, is_float: bool = False) -> list[Contender]:
+    """The artefact on those of the engines that read it; on its own engine where none are named."""
+    path = find(artefact)
+    chosen = [name for name in engines if path.suffix in READS[name]] if engines else [HOME[path.suffix]]
+    if not chosen:
+        readers = " and ".join(name for name, suffixes in READS.items() if path.suffix in suffixes)
+        raise ConfigError(f"{path}: {path.suffix} is not read by {' or '.join(engines)}, but by {readers}.")
+    origin = checked(path)
+    return [Contender(path, name, is_float, origin) for name in chosen]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # unpacked, not installed
+        return ""
+
+
+# figures
+
+
+def _latencies(
+    console: Console, contenders: list[Contender], runners: dict[str, Runner], sizes: list[int], rounds: int, warmup: int
+) -> Rows:
+    """A row per contender and batch size; all contenders of a batch size take turns."""
+    fixed = {one.name: fixed_batch(runners[one.name].inputs) for one in contenders}
+    races: dict[int, list[Contender]] = {size: [] for size in sizes}
+    for one in contenders:
+        only = fixed[one.name]
+        if only is not None and sizes != [only]:
+            console.print(f"{one.name}: made for batches of {only}, and measured with these only.", soft_wrap=True)
+        for size in sizes if only is None else [only]:
+            races.setdefault(size, []).append(one)
+    races = {size: racing for size, racing in races.items() if racing}
+    rows: Rows = []
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("measuring", total=len(races) * (warmup + rounds))
+        for size, racing in races.items():
+            runs = {one.name: runners[one.name] for one in racing}
+            found = measure(runs, size, rounds=rounds, warmup=warmup, on_round=lambda: progress.advance(task))
+            rows += [one.facts() | asdict(found[one.name]) for one in racing]
+    for row in rows:
+        floats = [other["median_ms"] for other in rows if other["is_float"] and other["batch"] == row["batch"]]
+        row["is_best_float"] = row["is_float"] and row["median_ms"] == min(floats)
+        row["over_best_float"] = min(floats) / row["median_ms"] if floats else None
+    return rows
+
+
+def _footprints(console: Console, contenders: list[Contender], rows: Rows, threads: int, with_memory: bool) -> Rows:
+    """Bytes of each contender, memory at the largest batch it ran."""
+    found: Rows = []
+    with console.status("measuring memory"):
+        for one in contenders:
+            batch = max(row["batch"] for row in rows if (row["model"], row["engine"]) == (str(one.path), one.engine))
+            record = one.facts() | {"batch": batch, "file_bytes": file_size(one.path)}
+            if with_memory:
+                taken = memory(one.path, one.engine, threads, batch)
+                record |= {"load_bytes": taken.load, "run_bytes": taken.run}
+            found.append(record)
+    return found
+
+
+def _profile(
+    console: Console, one: Contender, executed: list[Layer], batch: int, with_layers: bool, with_totals: bool
+) -> dict[str, Any]:
+    """What the engine says about one contender, shown and as a record."""
+    int8, products = products_in_int8(executed)
+    record = one.facts() | {"batch": batch, "int8_products": int8, "products": products}
+    title = f"{one.name}, batch {batch}"
+    if with_layers:
+        found = findings(executed, one.engine, one.origin)
+        show_layers(console, title, executed)
+        show_findings(console, found, int8, products)
+        record["layers"] = [_layer(layer, name) for layer, name in zip(executed, titles(executed).values(), strict=True)]
+        record["findings"] = [asdict(finding) for finding in found]
+    if with_totals:
+        record["totals"] = totals(executed)
+        show_totals(console, title, record["totals"])
+    return record
+
+
+def _layer(layer: Layer, title: str) -> dict[str, Any]:
+    plain = {key: value for key, value in vars(layer).items() if key != "given"}
+    return {"title": title} | plain | {"reads": list(layer.reads), "ops": list(layer.ops)}

@@ -1,0 +1,114 @@
+"""What ``quaver bench`` puts on the screen."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from quaver.measure.islands import Finding
+from quaver.measure.layers import Layer, titles
+
+SHOWN = 20
+"""Findings that the screen shows; the JSON file has all."""
+
+
+def show_latencies(console: Console, rows: list[dict[str, Any]], title: str) -> None:
+    """Median, 99th percentile, throughput, and the ratio against the best float engine."""
+    with_float = any(row["is_float"] for row in rows)
+    table = _table(title, "model", "engine", "|batch", "|median ms", "|p99 ms", "|images/s")
+    if with_float:
+        table.add_column("over best float", justify="right")
+    names = short([row["model"] for row in rows])
+    for row in rows:
+        times = (f"{row['median_ms']:.3f}", f"{row['p99_ms']:.3f}", f"{row['images_per_second']:,.1f}")
+        cells = [_model(row, names), row["engine"], str(row["batch"]), *times]
+        if with_float:
+            ratio = row["over_best_float"]
+            cells.append("1, the best" if row["is_best_float"] else "" if ratio is None else f"{ratio:.2f}")
+        table.add_row(*cells)
+    console.print(table)
+    if not with_float:
+        console.print("No ratio: name the float model with --float to see one.")
+
+
+def show_footprints(console: Console, rows: list[dict[str, Any]]) -> None:
+    """Size on disk, and memory where it was measured."""
+    measured = any(row.get("run_bytes") is not None for row in rows)
+    memory = ("|memory, loaded", "|memory, at most", "|at batch") if measured else ()
+    table = _table("MiB", "model", "engine", "|files", *memory)
+    names = short([row["model"] for row in rows])
+    for row in rows:
+        cells = [_model(row, names), row["engine"], _mib(row["file_bytes"])]
+        if measured:
+            cells += [_mib(row["load_bytes"]), _mib(row["run_bytes"]), str(row["batch"])]
+        table.add_row(*cells)
+    console.print(table)
+
+
+def show_layers(console: Console, title: str, executed: list[Layer]) -> None:
+    """Every layer in the order of execution."""
+    table = _table(f"Layers of {title}", "layer", "type", "precision", "|µs", "|share")
+    for layer, name in zip(executed, titles(executed).values(), strict=True):
+        cells = (layer.type, layer.precision, f"{layer.microseconds:.1f}", f"{layer.share:.1%}")
+        table.add_row(escape(name), *cells)
+    console.print(table)
+
+
+def show_findings(console: Console, found: list[Finding], int8: int, products: int) -> None:
+    """Why isn't it faster? The longest first, each with what would remove it."""
+
+    def say(text: str) -> None:
+        console.print(escape(text), highlight=False, soft_wrap=True)
+
+    say(f"{int8} of {products} convolutions and matrix products ran in int8.")
+    if not found:
+        return
+    console.print("[bold]Why isn't it faster?[/]")
+    for one in found[:SHOWN]:
+        say(f"{one.share:6.1%}  {one.kind} {one.layer}, {one.place}: {one.why}")
+        if one.remedy:
+            say(f"        what would remove it: {one.remedy}")
+    if rest := found[SHOWN:]:
+        say(f"{sum(one.share for one in rest):6.1%}  {len(rest)} more, shorter each; --json has them all")
+
+
+def show_totals(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
+    """Time by type of layer."""
+    table = _table(f"Time by type of layer, {title}", "type", "precision", "|layers", "|µs", "|share")
+    for row in rows:
+        cells = (str(row["layers"]), f"{row['microseconds']:.1f}", f"{row['share']:.1%}")
+        table.add_row(row["type"], row["precision"], *cells)
+    console.print(table)
+
+
+def short(paths: list[str]) -> dict[str, str]:
+    """For each path as few of its last parts as tell it from the others.
+
+    >>> short(["out/int8/model.xml", "out/float/model.xml"])
+    {'out/int8/model.xml': 'int8/model.xml', 'out/float/model.xml': 'float/model.xml'}
+    """
+    different = list(dict.fromkeys(paths))
+    longest = max(len(Path(path).parts) for path in different)
+    for count in range(1, longest + 1):
+        names = [str(Path(*Path(path).parts[-count:])) for path in different]
+        if len(set(names)) == len(names):
+            break
+    return dict(zip(different, names, strict=True))
+
+
+def _table(title: str, *columns: str) -> Table:
+    """A table; columns of numbers begin with ``|``."""
+    table = Table(title=escape(title))
+    for column in columns:
+        table.add_column(column.removeprefix("|"), justify="right" if column.startswith("|") else "left", overflow="fold")
+    return table
+
+
+def _model(row: dict[str, Any], names: dict[str, str]) -> str:
+    return escape(f"{names[row['model']]} ({row['kind'] or 'not from quaver'})")
+
+
+def _mib(size: int | None) -> str:
+    return "" if size is None else f"{size / 2**20:.1f}"

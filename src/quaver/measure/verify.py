@@ -1,0 +1,184 @@
+"""``quaver.verify``: is what was trained what runs? The same batches through the simulation and through the real engine."""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from quaver.errors import InputError, QuaverWarning, StageError
+from quaver.export import form_for
+from quaver.measure.accuracy import top_k_hits
+from quaver.measure.cpu import cpu
+from quaver.measure.integers import Inside, simulation
+from quaver.passes import QuantizationFreezePass
+from quaver.program import Program, Stage
+from quaver.runtime import load
+from quaver.runtime.artefact import find
+from quaver.targets import TARGETS
+
+
+@dataclass(frozen=True)
+class LayerDifference:
+    """How a quantized tensor of the engine differs from the simulation's: of ``size`` integers, ``differ``, by at most
+    ``largest`` steps.
+    """
+
+    name: str
+    size: int
+    differ: int
+    largest: int
+
+    @property
+    def share(self) -> float:
+        """The part of the integers that differ."""
+        return self.differ / self.size if self.size else 0.0
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` found. ``agreement``: the part of the images for which both give the same class.
+
+    ``largest_difference`` is the largest difference between two logits, in steps of the output scale (the largest logit
+    / 127). Accuracies are None without labels. ``layers`` holds every quantized tensor that was compared; ``worst_layer`` the
+    one with the largest share of differing integers and ``first_layer`` the first, in the order of the graph, that differs
+    at all; both None where the engine does not show its inside or nothing differs.
+    """
+
+    artefact: str
+    engine: str
+    cpu: dict[str, Any]
+    images: int
+    agreement: float
+    largest_difference: float
+    accuracy_simulated: float | None
+    accuracy_deployed: float | None
+    top5_simulated: float | None
+    top5_deployed: float | None
+    layers: list[LayerDifference] = field(default_factory=list)
+
+    @property
+    def integers_equal(self) -> float:
+        """The smallest share of equal integers at any quantized tensor."""
+        return min((1 - layer.share for layer in self.layers), default=1.0)
+
+    @property
+    def first_layer(self) -> LayerDifference | None:
+        """The first tensor that differs."""
+        return next((layer for layer in self.layers if layer.differ), None)
+
+    @property
+    def worst_layer(self) -> LayerDifference | None:
+        """The tensor that differs most."""
+        differing = [layer for layer in self.layers if layer.differ]
+        return max(differing, key=lambda layer: layer.share) if differing else None
+
+    def record(self) -> dict[str, Any]:
+        """Everything as plain values, for JSON."""
+        layers = {"first_layer": self.first_layer, "worst_layer": self.worst_layer}
+        named = {name: None if layer is None else asdict(layer) for name, layer in layers.items()}
+        return asdict(self) | named | {"integers_equal": self.integers_equal}
+
+
+def verify(
+    program: Program, artefact: str | Path, batches: Iterable[Any], *, layers: bool = True, threads: int = 1
+) -> Verification:
+    """Run ``batches`` through ``program`` and through ``artefact`` on its engine, and compare.
+
+    ``program`` is prepared, frozen, int8 or mobile; a ``.pte`` file is compared with the mobile form. A batch is an array or
+    tensor of images, or a pair of images and labels. With ``layers`` the integers of every quantized tensor are compared as
+    well, where the engine shows them (not for ``.pte``).
+    """
+    file = find(artefact)
+    run = load(file, threads)
+    comparison = _Comparison(_frozen_form(program, file))
+    inside = Inside(file, comparison.simulation.scales, threads) if layers and file.suffix != ".pte" else None
+    for batch in batches:
+        images, labels = _split(batch)
+        outputs, integers = comparison.simulation.run(torch.as_tensor(images))
+        got = run(np.asarray(images))
+        deployed = got[0] if isinstance(got, tuple) else got
+        comparison.logits(outputs[0].numpy(), deployed, labels)
+        if inside is not None:
+            comparison.integers(integers, inside.run(np.asarray(images))[1])
+    return comparison.result(str(file), run.engine)
+
+
+def _frozen_form(program: Program, file: Path) -> Program:
+    """The program whose arithmetic the file must have."""
+    if not isinstance(program, Program) or program.stage is Stage.FLOAT:
+        raise StageError("verify: takes a quantized program: what quant_aware, convert or quaver.load gave.")
+    if program.stage is Stage.PREPARED:
+        program = QuantizationFreezePass().apply(program.clone() if program.for_test else program)
+    return form_for(program, next(target for target in TARGETS.values() if target.suffix == file.suffix))
+
+
+def _split(batch: Any) -> tuple[Any, NDArray[np.int64] | None]:
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        images, labels = batch
+        return images, np.asarray(labels, np.int64)
+    if isinstance(batch, Tensor | np.ndarray):
+        return batch, None
+    raise InputError(f"verify: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
+
+
+class _Comparison:
+    """Counts over all batches."""
+
+    def __init__(self, program: Program) -> None:
+        self.simulation = simulation(program)
+        self.images = self.agreeing = self.labelled = 0
+        self.hits = np.zeros(4, np.int64)  # top-1 and top-5, simulated and deployed
+        self.difference = self.magnitude = 0.0
+        self.counts = {name: np.zeros(3, np.int64) for name in self.simulation.scales}
+        self.seen: set[str] = set()
+
+    def logits(self, simulated: NDArray[Any], deployed: NDArray[Any], labels: NDArray[np.int64] | None) -> None:
+        if simulated.shape != deployed.shape:
+            raise InputError(
+                f"verify: the program gives {simulated.shape} and the artefact {deployed.shape}: they are not of one model."
+            )
+        rows = simulated.reshape(len(simulated), -1)
+        others = deployed.reshape(len(deployed), -1)
+        self.images += len(rows)
+        self.agreeing += int((rows.argmax(1) == others.argmax(1)).sum())
+        self.difference = max(self.difference, float(np.abs(rows - others).max(initial=0.0)))
+        self.magnitude = max(self.magnitude, float(np.abs(rows).max(initial=0.0)))
+        if labels is not None:
+            self.labelled += len(labels)
+            pairs = [(values, k) for values in (rows, others) for k in (1, 5)]
+            self.hits += [int(top_k_hits(values, labels, k).sum()) for values, k in pairs]
+
+    def integers(self, simulated: dict[str, NDArray[Any]], deployed: dict[str, NDArray[Any]]) -> None:
+        for name, theirs in deployed.items():
+            distance = np.abs(simulated[name] - theirs)
+            seen = self.counts[name]
+            seen += [distance.size, int((distance > 0).sum()), 0]
+            seen[2] = max(seen[2], int(distance.max(initial=0)))
+            self.seen.add(name)
+
+    def result(self, artefact: str, engine: str) -> Verification:
+        if not self.images:
+            raise InputError("verify: no batches were given, so nothing was compared.")
+        if 0 < self.labelled < self.images:
+            warnings.warn("verify: some batches had no labels; accuracies count the others.", QuaverWarning, stacklevel=3)
+        accuracies = [float(hits) / self.labelled if self.labelled else None for hits in self.hits]
+        layers = [LayerDifference(name, *map(int, self.counts[name])) for name in self.counts if name in self.seen]
+        return Verification(
+            artefact=artefact,
+            engine=engine,
+            cpu=asdict(cpu()),
+            images=self.images,
+            agreement=self.agreeing / self.images,
+            largest_difference=self.difference / (self.magnitude / 127) if self.magnitude else 0.0,
+            accuracy_simulated=accuracies[0],
+            top5_simulated=accuracies[1],
+            accuracy_deployed=accuracies[2],
+            top5_deployed=accuracies[3],
+            layers=layers,
+        )
