@@ -142,9 +142,15 @@ def channel_axis(op_type: str) -> int:
     return {"conv2d_transpose": 1, "matmul": -1}.get(op_type, 0)
 
 
-def pair_axis(op_type: str) -> int | None:
-    """The axis of a weight whose neighbours a processor multiplies and adds in pairs; a depthwise filter has none."""
-    return {"depthwise_conv2d": None, "conv2d_transpose": 0, "matmul": 0}.get(op_type, 1)
+def pair_axis(node: fx.Node, op_type: str, weight_shape: tuple[int, ...]) -> int | None:
+    """The axis of a weight whose neighbours a processor multiplies and adds in pairs.
+
+    A depthwise filter has none, unless there are several for a channel: that is run as a convolution in groups.
+    """
+    groups = argument(node, "groups") if op_type in CONVOLUTIONS else 1
+    if groups > 1 and groups == weight_shape[0] and (op_type == "conv2d_transpose" or weight_shape[1] == 1):
+        return None
+    return 0 if op_type in ("conv2d_transpose", "matmul") else 1
 
 
 def activation_inputs(node: fx.Node) -> list[fx.Node]:

@@ -12,13 +12,19 @@ from rich.table import Table
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from quaver.capture import capture
 from quaver.data import load_digits
+from quaver.deployment import write_tree
 from quaver.errors import ConfigError, StorageError
+from quaver.export import export
 from quaver.files import write_atomically
+from quaver.measure.latency import measure
+from quaver.measure.verify import verify
 from quaver.models import MobileNetV1
 from quaver.pipeline import convert, quant_aware
 from quaver.program import Program
-from quaver.program.storage import WEIGHTS_PATTERN, save
+from quaver.program.storage import WEIGHTS_PATTERN
+from quaver.runtime import load
 from quaver.training import evaluate, fit
 
 
@@ -54,11 +60,30 @@ def demo(
         "quantized_ops": sum(op.quantized for op in int8.ops()),
         "float_ops": {op.name: op.reason for op in int8.ops() if not op.quantized},
     }
-    int8_folder = save(int8, out / "int8")
-    save(frozen, out / "float")
-    report["int8_bytes"] = sum(file.stat().st_size for file in int8_folder.glob(WEIGHTS_PATTERN))
+    with console.status("writing float/, int8/ and mobile/, and opening them again"):
+        write_tree(frozen, out)
+        float_model = export(capture(model, (test[0][0][None],)), out / "fp32" / "model.xml")
+    report["int8_bytes"] = sum(file.stat().st_size for file in (out / "int8").glob(WEIGHTS_PATTERN))
+    with console.status("running the engine"):
+        report |= deployed(int8, out / "int8" / "model.xml", float_model, test_batches)
     write_report(out / "report.json", report)
     show(console, out, report, int8)
+
+
+def deployed(int8: Program, artefact: Path, float_model: Path, batches: DataLoader[Any]) -> dict[str, Any]:
+    """What the engine makes of the int8 model: accuracy, agreement with the simulation, and speed beside the float model."""
+    result = verify(int8, artefact, batches)
+    latency = measure({"fp32_ms": load(float_model), "int8_ms": load(artefact)}, 1, rounds=100)
+    milliseconds = {name: taken.median_ms for name, taken in latency.items()}
+    return {
+        "deployed_top1": result.accuracy_deployed,
+        "agreement": result.agreement,
+        "integers_equal": result.integers_equal,
+        "engine": result.engine,
+        "cpu": result.cpu,
+        **milliseconds,
+        "speedup": milliseconds["fp32_ms"] / milliseconds["int8_ms"],
+    }
 
 
 def train_with_bar(
@@ -103,7 +128,13 @@ def show(console: Console, out: Path, report: dict[str, Any], int8: Program) -> 
     table.add_row("int8, simulated while training", f"{report['qat_top1']:.2%}", "")
     table.add_row("int8, integers stored as float32", f"{report['frozen_top1']:.2%}", "")
     table.add_row("int8", f"{report['int8_top1']:.2%}", f"{small / 1024:,.0f} KiB ({small / whole:.0%})")
+    table.add_row(f"int8, run by {report['engine']}", f"{report['deployed_top1']:.2%}", "")
     console.print(table)
+    console.print(
+        f"The engine agrees with the simulation on {report['agreement']:.2%} of the images; one image takes "
+        f"{report['int8_ms']:.2f} ms in int8 and {report['fp32_ms']:.2f} ms in float on one thread: "
+        f"{report['speedup']:.1f} times as fast."
+    )
     convolutions = [op for op in int8.ops() if "conv" in op.type or op.type == "mul"]
     console.print(
         f"{sum(op.quantized for op in convolutions)} of {len(convolutions)} convolutions and linear layers compute on "

@@ -40,6 +40,7 @@ def lowered(program: Program, origin: dict[str, Any] | None = None) -> Any:
             f"ExecuTorch: takes a mobile program, or a float one, and this one is {program.stage.value}. "
             "TransformForMobilePass makes a mobile program of a frozen one."
         )
+    refuse_joint_outputs(program)
     with silenced():
         try:
             from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -48,7 +49,6 @@ def lowered(program: Program, origin: dict[str, Any] | None = None) -> Any:
             raise EngineError(
                 "executorch is not installed: it writes .pte files. Install it with pip install 'quaver[executorch]'."
             ) from error
-    refuse_joint_outputs(program)
     inputs, module = example(program, 1), program.graph_module()
     warn_of_float_weights(module.graph)
     for_xnnpack(module, inputs)

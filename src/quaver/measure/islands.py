@@ -4,12 +4,12 @@ Said is only what the engine's own account, the file and the program's records s
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from quaver.measure.file_graph import Node
-from quaver.measure.layers import PRODUCTS, ROUNDING, Layer, titles
+from quaver.measure.layers import FLOAT, PRODUCTS, ROUNDING, Layer, titles
 from quaver.targets import TARGETS
 
 Kind = Literal["float layer", "rounding", "reorder"]
@@ -150,28 +150,34 @@ class _Explaining:
 
     def rounding(self, layer: Layer) -> tuple[str, str]:
         """Quantizing and dequantizing as a layer of its own."""
-        before = [self.layers[name] for name in layer.reads]
-        behind = self.readers[layer.name]
+        before, behind = self._neighbours(layer, lambda one: one.reads), self._neighbours(layer, self._reader_names)
         after_float = next((one for one in before if one.is_float), None)
         for_float = next((one for one in behind if one.is_float), None)
         if layer.given is not None and layer.given.inputs and layer.given.inputs[0].type == "Constant":
             what = "turns int8 weights back into float in every call"
             return (f"{what} for {self._named(for_float)}", self._goes_with(for_float)) if for_float else (what, "")
-        if layer.type in ("DequantizeLinear", "Convert", "Cast") and for_float:
-            return f"turns integers back into float for {self._named(for_float)}", self._goes_with(for_float)
-        if after_float:
-            return f"quantizes what {self._named(after_float)} gives", self._goes_with(after_float)
-        if not before:
-            return "quantizes the model's input", "nothing, it arrives in float"
-        return f"stands behind {', '.join(map(self._named, before))}", ""
+        if layer.precision in FLOAT:
+            if not before:
+                return "quantizes the model's input", "nothing, it arrives in float"
+            return f"quantizes what {self._named(before[0])} gives", self._goes_with(after_float)
+        reader = self._named(for_float or behind[0]) if behind else "the model's output"
+        return f"turns integers back into float for {reader}", self._goes_with(for_float)
+
+    def _neighbours(self, layer: Layer, names: Callable[[Layer], Iterable[str]]) -> list[Layer]:
+        """The layers before or behind, looking through reorders."""
+        found = [self.layers[name] for name in names(layer)]
+        return [one for near in found for one in (self._neighbours(near, names) if near.is_reorder else [near])]
+
+    def _reader_names(self, layer: Layer) -> list[str]:
+        return [one.name for one in self.readers[layer.name]]
 
     def reorder(self, layer: Layer) -> tuple[str, str]:
         """A tensor stored another way: in another precision, or in another order."""
         before = self.layers[layer.reads[0]] if layer.reads else None
         behind = next(iter(self.readers[layer.name]), None)
         if before is not None and before.writes != layer.writes:
-            floats = next((one for one in (before, behind) if one is not None and one.is_float), None)
-            return f"turns {before.writes} into {layer.writes}", self._goes_with(floats) if floats else ""
+            in_float = next((one for one in (before, behind) if one is not None and one.is_float), None)
+            return f"turns {before.writes} into {layer.writes}", self._goes_with(in_float)
         order = f" from {before.layout}" if before is not None and before.layout and layer.layout else ""
         order += f" to {layer.layout}" if layer.layout else ""
         return f"changes the order of the values in memory{order}", "nothing in the model, the engine put it there by itself"
@@ -179,5 +185,5 @@ class _Explaining:
     def _named(self, layer: Layer) -> str:
         return f"{self.titles[layer.name]!r} ({layer.type}, {layer.precision})"
 
-    def _goes_with(self, layer: Layer) -> str:
-        return f"running {self.titles[layer.name]!r} in int8"
+    def _goes_with(self, layer: Layer | None) -> str:
+        return "" if layer is None else f"running {self.titles[layer.name]!r} in int8"

@@ -153,10 +153,10 @@ def _openvino(path: Path, threads: int, batch: int, rounds: int) -> list[Layer]:
                 microseconds=times[name],
                 share=0.0,
                 reads=_executed_sources(sources, {name: sources for name, (_, sources) in nodes.items()}, times),
-                ops=names.ops(origins),
+                ops=names.ops(origins, facts.get("layerType", "")),
                 layout=facts.get("outputLayouts", "").split(",")[0],
                 kernel=facts.get("primitiveType", ""),
-                given=names.given(origins),
+                given=names.given(origins, facts.get("layerType", "")),
             )
         )
     return executed
@@ -224,7 +224,6 @@ def _onnxruntime(path: Path, threads: int, batch: int, rounds: int) -> list[Laye
     executed = []
     for name, events in calls.items():
         facts = events[0]["args"]
-        origins = [re.sub(r"(_token_\d+|_nchwc|/duplicated)+$", "", name)]
         executed.append(
             Layer(
                 name=name,
@@ -234,8 +233,8 @@ def _onnxruntime(path: Path, threads: int, batch: int, rounds: int) -> list[Laye
                 microseconds=statistics.median(event["dur"] for event in events[WARMUP:]),
                 share=0.0,
                 reads=_executed_sources(graph.get(name, []), graph, calls),
-                ops=names.ops(origins),
-                given=names.given(origins),
+                ops=names.ops([name], facts["op_name"]),
+                given=names.given([name], facts["op_name"]),
             )
         )
     return executed
@@ -264,8 +263,12 @@ class _Names:
 
     def _by_quantized_tensors(self, nodes: list[Node], records: dict[str, Any]) -> None:
         for node in nodes:
-            tensor = _tensor(_plain(node.name))
-            if node.type not in ROUNDS or tensor not in records or not node.inputs:
+            if node.type not in ROUNDS or not node.inputs:
+                continue
+            # in an ONNX file that OpenVINO reads, the node's name goes to the conversion behind it
+            named = [_tensor(_plain(one.name)) for one in (node, *node.readers)]
+            tensor = next((name for name in named if name in records), None)
+            if tensor is None:
                 continue
             source = node.inputs[0]
             self.known[_plain(source.name)] = tensor
@@ -285,21 +288,30 @@ class _Names:
             if len(ops) == len(several):
                 self.known.update(zip((_plain(node.name) for node in several), ops, strict=True))
 
-    def ops(self, origins: list[str]) -> tuple[str, ...]:
+    def ops(self, origins: list[str], kind: str) -> tuple[str, ...]:
         """The ops behind an engine's list of nodes."""
-        return tuple(dict.fromkeys(self.known[name] for name in map(_plain, origins) if name in self.known))
+        product = self.given(origins, kind)
+        names = [*([product.name] if product is not None else []), *origins]
+        return tuple(dict.fromkeys(self.known[name] for name in map(_plain, names) if name in self.known))
 
-    def given(self, origins: list[str]) -> Node | None:
-        """The first of an engine's list of nodes that the file has; one with weights before any other."""
+    def given(self, origins: list[str], kind: str) -> Node | None:
+        """The first of an engine's list of nodes that the file has; for a product, the one with the weights."""
         found = [self.nodes[name] for name in map(_plain, origins) if name in self.nodes]
-        return next((node for node in found if node.weight() is not None), found[0] if found else None)
+        if kind in PRODUCTS:
+            for node in found:
+                while node.is_bias_or_clamp() and node.inputs:
+                    node = node.inputs[0]
+                if node.weight() is not None:
+                    return node
+        return found[0] if found else None
 
 
 def _plain(name: str) -> str:
-    """A node's name without what `quaver.export` puts before it (its type) and OpenVINO behind it."""
-    return re.sub(r"^\w+:", "", name.split("/WithoutBiases")[0])
+    """A node's name without what `quaver.export` puts before it (its type), and engines behind it."""
+    without_type = re.sub(r"^\w+:", "", name.split("/WithoutBiases")[0])
+    return re.sub(r"(_token_\d+|_nchwc|/duplicated)+$", "", without_type)
 
 
 def _tensor(name: str) -> str:
     """A quantized tensor's name from that of the node that rounds it."""
-    return re.sub(r"\.(rounded|integers)(/duplicated|_token_\d+)*$", "", name)
+    return re.sub(r"\.(rounded|integers)$", "", name)

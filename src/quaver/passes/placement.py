@@ -151,7 +151,8 @@ class _Placing:
         if known is not None and getattr(known, "axis", axis) != axis:  # one weight, used along two axes
             title = f"{parameter}_axis{axis % 2}"
         if title not in self.modules:
-            own: dict[str, Any] = {"pairs": pair_axis(op_type)} if options.get("pairs") else {}
+            shape = tuple(read(self.old, parameter).shape)
+            own: dict[str, Any] = {"pairs": pair_axis(node, op_type, shape)} if options.get("pairs") else {}
             if options["kind"] == "channel_wise_abs_max":
                 own["axis"] = axis
             self.modules[title] = self.quantizer(title, options | own)

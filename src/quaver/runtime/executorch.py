@@ -7,14 +7,12 @@ bit changed, ExecuTorch 1.4 crashes now and then, and now and then it gives a wr
 import hashlib
 import json
 import logging
-import os
-import sys
-import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +45,7 @@ class ExecuTorchRunner(Runner):
     def infer(self, batch: list[Array]) -> list[Array]:
         """One call per image."""
         if self.pool is not _POOL.current:
-            with standard_error():
+            with redirect_stderr(StringIO()):
                 self.load()
         free = [bool(port.shape) and port.shape[0] is None for port in self.inputs]
         sizes = {len(array) for array, one in zip(batch, free, strict=True) if one}
@@ -116,19 +114,14 @@ def _library() -> Any:
 def load(path: Path, threads: int) -> ExecuTorchRunner:
     """A runner for ``model.pte``."""
     content = unsealed(path)
-    with standard_error() as log:
+    with redirect_stderr(StringIO()) as log:  # ExecuTorch says there, and only there, what is wrong
         try:
             return ExecuTorchRunner(content, threads)
         except (RuntimeError, ValueError, LookupError, TypeError) as error:
-            reason = _first_complaint(log) or str(error)
+            # less its account of the processor and the threads
+            complaints = [line for line in log.getvalue().splitlines() if not line.startswith(("[cpuinfo", "[threadpool"))]
+            reason = next(iter(complaints), str(error))
             raise StorageError(f"{path}: ExecuTorch cannot run it: {reason}. Export the program again.") from error
-
-
-def _first_complaint(log: IO[bytes]) -> str:
-    """The first line that is no account of the processor or the threads."""
-    log.seek(0)
-    lines = log.read().decode(errors="replace").splitlines()
-    return next((line for line in lines if not line.startswith(("[cpuinfo", "[threadpool"))), "")
 
 
 def sealed(content: bytes) -> bytes:
@@ -163,17 +156,3 @@ def silenced() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-@contextmanager
-def standard_error() -> Iterator[IO[bytes]]:
-    """Collect what C++ writes to standard error: ExecuTorch says there, and only there, what is wrong."""
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as log:
-        screen = os.dup(2)
-        os.dup2(log.fileno(), 2)
-        try:
-            yield log
-        finally:
-            os.dup2(screen, 2)
-            os.close(screen)

@@ -1,0 +1,31 @@
+"""Small mobile programs, and what XNNPACK's arithmetic says that they compute."""
+
+import torch
+
+import quaver
+from quaver.int8.xnnpack_lowering import lower_for_xnnpack
+from quaver.passes import TransformForMobilePass
+from quaver.program.views import Executable
+
+
+def mobile_program(model, shape=(8, 3, 16, 16), config=None, steps=3):
+    """A model trained a little on noise, all the way to the mobile form."""
+    generator = torch.Generator().manual_seed(2)
+    qat = quaver.quant_aware(model, config, example_inputs=(torch.zeros(shape),))
+    optimizer = torch.optim.SGD(qat.parameters(), lr=0.01)
+    for _ in range(steps):
+        loss = (qat(torch.randn(shape, generator=generator)) - 1).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return TransformForMobilePass().apply(quaver.convert(qat.eval()))
+
+
+def in_xnnpack_arithmetic(program, images):
+    with torch.no_grad():
+        (output,) = Executable(program, lower_for_xnnpack(program.graphs["eval"]))(images)
+    return output
+
+
+def nodes(graph, word):
+    return [node for node in graph.nodes if node.op == "call_function" and word in str(node.target)]
