@@ -2,8 +2,8 @@
 
     python benchmarks/cifar_models.py --data-dir DIR --out DIR          DIR holds cifar-10-batches-bin
 
-For each model: some epochs in float, then some with quantizers, once with ``saturation_safe`` and once without, from the same
-float weights. Writes the frozen programs (int8 storage) and the accuracies of float and simulation.
+For each model: some epochs in float, then some with quantizers, once with ``saturation_safe`` and once without, from
+the same float weights. Writes the frozen programs (int8 storage) and the accuracies of float and simulation.
 """
 
 import json

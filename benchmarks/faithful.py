@@ -13,9 +13,9 @@ from pathlib import Path
 if "--isa" in sys.argv:  # before the engine is loaded: it looks once
     os.environ["ONEDNN_MAX_CPU_ISA"] = sys.argv[sys.argv.index("--isa") + 1]
 
-import quaver  # noqa: E402
-from cifar_models import test_set  # noqa: E402
-from measure import Rows, arguments, report  # noqa: E402
+import quaver
+from cifar_models import test_set
+from measure import Rows, arguments, report
 
 
 def main() -> None:

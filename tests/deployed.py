@@ -3,9 +3,10 @@
 import json
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
+import pytest
 
+onnx = pytest.importorskip("onnx")
+helper, numpy_helper = onnx.helper, onnx.numpy_helper
 CONVOLUTIONS = ("first", "middle", "last")
 
 

@@ -5,6 +5,7 @@ import torch
 import quaver
 from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 from quaver.passes import TransformForMobilePass
+from quaver.program import copy_graph
 from quaver.program.views import Executable
 
 
@@ -22,9 +23,21 @@ def mobile_program(model, shape=(8, 3, 16, 16), config=None, steps=3):
 
 
 def in_xnnpack_arithmetic(program, images):
-    with torch.no_grad():
-        (output,) = Executable(program, lower_for_xnnpack(program.graphs["eval"]))(images)
+    (output,) = all_in_xnnpack_arithmetic(program, images)
     return output
+
+
+def all_in_xnnpack_arithmetic(program, images):
+    with torch.no_grad():
+        return Executable(program, lower_for_xnnpack(program.graphs["eval"]))(images)
+
+
+def turned_inside_out(program):
+    """The program with all its quantized tensors as outputs."""
+    graph = copy_graph(program.graphs["eval"])
+    tensors = [node for node in nodes(graph, "dequantize_per_tensor") if node.args[0].op == "call_function"]
+    next(node for node in graph.nodes if node.op == "output").args = (tuple(tensors),)
+    return program.copy(graphs={"eval": graph})
 
 
 def nodes(graph, word):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import quaver
-from mobiles import in_xnnpack_arithmetic, mobile_program, nodes
+from mobiles import all_in_xnnpack_arithmetic, in_xnnpack_arithmetic, mobile_program, nodes, turned_inside_out
 from quaver.errors import EngineError, QuaverWarning, StageError
 
 pytest.importorskip("executorch", reason="the extra 'executorch' is not installed")
@@ -17,7 +17,13 @@ from quaver.export.executorch import lowered, serialized
 from quaver.runtime.executorch import ExecuTorchRunner
 
 conftest = importlib.import_module("conftest")
-NOISE = torch.randn(64, 3, 16, 16, generator=torch.Generator().manual_seed(7))
+
+
+def noise(count, size):
+    """Images of different brightness and contrast: a net that takes averages tells them apart."""
+    generator = torch.Generator().manual_seed(7)
+    brightness, contrast = torch.randn(2, count, 3, 1, 1, generator=generator)
+    return brightness + contrast * torch.randn(count, 3, size, size, generator=generator)
 
 
 class Gated(nn.Module):
@@ -64,20 +70,33 @@ def delegated(manager):
 
 
 def test_the_file_computes_what_xnnpacks_arithmetic_says_bit_for_bit(shared, content):
-    expected = in_xnnpack_arithmetic(shared, NOISE)
+    images = noise(64, 16)
+    expected = in_xnnpack_arithmetic(shared, images)
 
-    assert torch.equal(run(content, NOISE), expected)
-    assert expected.unique().numel() > 100
+    assert torch.equal(run(content, images), expected)
+    assert expected.unique().numel() > 40  # they are not all alike
+
+
+def test_every_tensor_inside_is_bit_equal(shared):
+    program, images = turned_inside_out(shared), noise(4, 16)
+
+    results = ExecuTorchRunner(serialized(program)[:-40])(images.numpy())
+
+    assert len(results) == 14
+    for result, expected in zip(results, all_in_xnnpack_arithmetic(program, images), strict=True):
+        assert torch.equal(torch.from_numpy(result), expected)
+        assert expected.unique().numel() > 10
 
 
 def test_gates_transposed_convolutions_and_resizing_are_bit_equal_too():
     torch.manual_seed(0)
     program = mobile_program(Gated(), (8, 3, 17, 17))
-    images = torch.randn(32, 3, 17, 17, generator=torch.Generator().manual_seed(7))
+    images = noise(32, 17)
 
     result = run(serialized(program)[:-40], images)
 
     assert torch.equal(result, in_xnnpack_arithmetic(program, images))
+    assert result.unique().numel() > 50
 
 
 def test_xnnpack_is_given_the_whole_graph(manager):

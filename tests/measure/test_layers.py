@@ -6,16 +6,14 @@ import torch.nn.functional as F
 from torch import nn
 
 import quaver
+from deployed import CONVOLUTIONS, Net
 from quaver.errors import EngineError
 from quaver.measure.islands import findings
 from quaver.measure.layers import Layer, layers, products_in_int8, titles, totals
 from quaver.runtime.artefact import provenance
 
-pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 pytest.importorskip("openvino")
-
-from deployed import CONVOLUTIONS, Net
 
 ENGINES = ("openvino", "onnxruntime")
 SKIPPED = {"name": "middle", "quantized": False, "reason": "its scope 'middle' contains the skip pattern 'mid'"}

@@ -26,7 +26,7 @@ def show_latencies(console: Console, rows: list[dict[str, Any]], title: str) -> 
         cells = [_model(row, names), row["engine"], str(row["batch"]), *times]
         if with_float:
             ratio = row["over_best_float"]
-            cells.append("1, the best" if row["is_best_float"] else "" if ratio is None else f"{ratio:.2f}")
+            cells.append("1 (best)" if row["is_best_float"] else "" if ratio is None else f"{ratio:.2f}")
         table.add_row(*cells)
     console.print(table)
     if not with_float:

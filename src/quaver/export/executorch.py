@@ -5,7 +5,7 @@ import warnings
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 from torch.fx.passes.infra.pass_base import PassResult
 
 from quaver.errors import EngineError, QuaverWarning, StageError
@@ -55,7 +55,7 @@ def lowered(program: Program, origin: dict[str, Any] | None = None) -> Any:
     with silenced():
         try:
             return to_edge_transform_and_lower(
-                torch.export.export(module, inputs, strict=False),
+                torch.export.export(_Named(module), inputs, strict=False),
                 transform_passes=[split_again],
                 partitioner=[XnnpackPartitioner()],
                 constant_methods={FACTS: json.dumps(facts_about(program, origin))},
@@ -64,8 +64,22 @@ def lowered(program: Program, origin: dict[str, Any] | None = None) -> Any:
             raise _refusal(error) from error
 
 
+class _Named(nn.Module):
+    """A module whose tensors have names that begin with a letter, as one of ExecuTorch's passes needs them."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__()
+        self.model = module
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.model(*inputs)
+
+
 def _refusal(error: Exception) -> EngineError:
-    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    cause: BaseException = error
+    while cause.__cause__ is not None:  # what went wrong, not which pass was at work
+        cause = cause.__cause__
+    reason = next((line.strip() for line in str(cause).splitlines() if line.strip()), type(cause).__name__)
     return EngineError(f"ExecuTorch cannot express the program: {reason} Leave out the op, or write it in others.")
 
 

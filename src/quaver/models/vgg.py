@@ -30,7 +30,7 @@ class VGG(nn.Module):
         )
         for module in self.modules():
             if isinstance(module, nn.Conv2d):  # without batch norm, torch's own start lets the signal fade with depth
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""

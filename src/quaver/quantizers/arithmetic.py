@@ -169,7 +169,7 @@ def _fake_quantize_compiled(x: Tensor, scale: Tensor, grid: Grid, pass_through: 
         value = dequantize(quantize(x.float(), scale, grid, pairs), scale).to(x.dtype)
     if pass_through:
         return value + (x - x.detach())
-    carrier = checkpoint(_inside, x, scale, grid, use_reentrant=False, preserve_rng_state=False)
+    carrier: Tensor = checkpoint(_inside, x, scale, grid, use_reentrant=False, preserve_rng_state=False)
     return value + (carrier - carrier.detach())
 
 

@@ -4,9 +4,9 @@ Without VNNI, ``u8 · s8`` is multiplied with an instruction that adds the produ
 saturates: 255·127 + 255·127 does not fit. Two products of opposite sign always fit, and so do two of one sign with
 ``|w1| + |w2| ≤ 128``, for 255·128 < 2^15. Only pairs beyond that are changed: some 2 % in trained networks.
 
-Neighbours are the channels (2j, 2j+1) of one filter tap. Where the channels are odd in number, kernels differ: some leave
-the last one alone, others lay the whole filter out in a row, channels inside taps, and the last channel of a tap meets the
-first of the next (oneDNN where it has no kernel of its own, as for groups of three; ONNX Runtime always).
+Neighbours are the channels (2j, 2j+1) of one filter tap. Where the channels are odd in number, kernels differ: some leave the
+last one alone, some lay out a row of the filter, or the whole of it, channels inside taps, and there the last channel of a
+tap meets the first of the next (oneDNN for one channel, and for groups of three, say; ONNX Runtime always).
 """
 
 import torch
@@ -19,29 +19,26 @@ def without_overflow(integers: Tensor, axis: int) -> Tensor:
     """``integers`` of a weight with every pair of neighbours along ``axis`` bounded to |w1| + |w2| ≤ 128 if of one sign.
 
     What is too much is taken from both alike (the nearest pair that fits), the odd one from the larger. Where ``axis`` is
-    odd, neighbours in the filter's row are bounded as well; the first of the other axes counts the filters.
+    odd, neighbours across taps are bounded as well; the first of the other axes counts the filters, the rest are taps.
 
     >>> without_overflow(torch.tensor([127.0, 127.0, 127.0, -127.0, 100.0, 31.0, 127.0]), 0)
     tensor([  64.,   64.,  127., -127.,   98.,   30.,  127.])
     """
-    bounded = _bounded(integers, axis)
-    if integers.shape[axis] % 2 == 0 or integers.dim() < 3:
-        return bounded
-    rows = bounded.movedim(axis, -1)  # filters, taps, channels
-    return _bounded(rows.flatten(1), 1).reshape(rows.shape).movedim(-1, axis)
+    rows = _bounded(integers.movedim(axis, -1))  # filters, taps, channels
+    for taps in range(rows.dim() - 2, 0, -1):
+        if rows.shape[taps + 1 :].numel() % 2 == 0:
+            break  # no pair spans these
+        rows = _bounded(rows.flatten(taps)).reshape(rows.shape)
+    return rows.movedim(-1, axis)
 
 
-def _bounded(integers: Tensor, axis: int) -> Tensor:
-    """Pairs (2j, 2j+1) along ``axis``, bounded."""
-    axis %= integers.dim()
-    count = integers.shape[axis] // 2
-    paired = integers.narrow(axis, 0, 2 * count)
-    first, second = paired.reshape(*paired.shape[:axis], count, 2, *paired.shape[axis + 1 :]).unbind(axis + 1)
+def _bounded(rows: Tensor) -> Tensor:
+    """Pairs (2j, 2j+1) along the last axis, bounded."""
+    count = rows.shape[-1] // 2
+    first, second = rows[..., 0 : 2 * count : 2], rows[..., 1::2]
     size, other = first.abs(), second.abs()
     excess = torch.where(first * second > 0, (size + other - LARGEST_SUM).clamp_min(0), 0.0)
     half = (excess / 2).floor()
     cut = torch.where(size >= other, excess - half, half)
-    pair = [first - torch.sign(first) * cut, second - torch.sign(second) * (excess - cut)]
-    bounded = torch.stack(pair, axis + 1).flatten(axis, axis + 1)
-    rest = integers.narrow(axis, 2 * count, integers.shape[axis] - 2 * count)
-    return torch.cat([bounded, rest], axis)
+    pairs = torch.stack([first - torch.sign(first) * cut, second - torch.sign(second) * (excess - cut)], -1)
+    return torch.cat([pairs.flatten(-2), rows[..., 2 * count :]], -1)
