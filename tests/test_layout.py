@@ -23,6 +23,10 @@ ORDER = [
     "passes",
     "training",
     "pipeline",
+    "runtime",
+    "export",
+    "measure",
+    "deployment",
     "cli",
 ]
 

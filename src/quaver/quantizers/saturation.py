@@ -5,8 +5,9 @@ saturates: 255·127 + 255·127 does not fit. Two products of opposite sign alway
 ``|w1| + |w2| ≤ 128``, for 255·128 < 2^15. Only pairs beyond that are changed: some 2 % in trained networks.
 
 Neighbours are the channels (2j, 2j+1) of one filter tap. Where the channels are odd in number, kernels differ: some leave the
-last one alone, some lay out a row of the filter, or the whole of it, channels inside taps, and there the last channel of a
-tap meets the first of the next (oneDNN for one channel, and for groups of three, say; ONNX Runtime always).
+last one alone, some lay out the whole filter in a row, channels inside taps, so that the last channel of a tap meets the
+first of the next. ONNX Runtime always does, OpenVINO where oneDNN has no kernel of its own: for groups of three channels,
+say, and on AVX-512 for one channel, there with the taps column by column.
 """
 
 import torch
@@ -19,16 +20,18 @@ def without_overflow(integers: Tensor, axis: int) -> Tensor:
     """``integers`` of a weight with every pair of neighbours along ``axis`` bounded to |w1| + |w2| ≤ 128 if of one sign.
 
     What is too much is taken from both alike (the nearest pair that fits), the odd one from the larger. Where ``axis`` is
-    odd, neighbours across taps are bounded as well; the first of the other axes counts the filters, the rest are taps.
+    odd, neighbours in a row of all taps are bounded as well; the first of the other axes counts the filters.
 
     >>> without_overflow(torch.tensor([127.0, 127.0, 127.0, -127.0, 100.0, 31.0, 127.0]), 0)
     tensor([  64.,   64.,  127., -127.,   98.,   30.,  127.])
     """
     rows = _bounded(integers.movedim(axis, -1))  # filters, taps, channels
-    for taps in range(rows.dim() - 2, 0, -1):
-        if rows.shape[taps + 1 :].numel() % 2 == 0:
-            break  # no pair spans these
-        rows = _bounded(rows.flatten(taps)).reshape(rows.shape)
+    if rows.shape[-1] % 2 and rows.dim() > 2:
+        taps = range(1, rows.dim() - 1)
+        for order in (taps, reversed(taps)):
+            order = (0, *order, -1)
+            laid = rows.permute(order)
+            rows = _bounded(laid.flatten(1)).reshape(laid.shape).permute(order)  # either order is its own inverse
     return rows.movedim(-1, axis)
 
 

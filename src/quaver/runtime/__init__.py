@@ -24,9 +24,9 @@ def load(artefact: str | Path, threads: int = 1) -> Runner:
         from quaver.runtime import onnxruntime
 
         return onnxruntime.load(path, threads)
-    from quaver.runtime import executorch
+    from quaver.runtime.executorch import load as load_executorch
 
-    return executorch.load(path, threads)
+    return load_executorch(path, threads)
 
 
 __all__ = ["Array", "Input", "Runner", "load"]
