@@ -1,4 +1,4 @@
-"""Laws of the grid that engines keep activations on: steps of 16 significant bits, and rounding in the engine's own steps."""
+"""Laws of the grid that engines keep activations on: steps of 16 significant bits, rounding in the engine's own steps."""
 
 from fractions import Fraction
 
@@ -9,9 +9,10 @@ from hypothesis.strategies import booleans, builds, floats, integers, just, list
 from torch import Tensor
 
 from quaver.grid import Grid
-from quaver.quantizers.arithmetic import as_stored, dequantize, integers_with_gradient, quantize, scale_of
+from quaver.quantizers.arithmetic import Stored, as_stored, dequantize, integers_with_gradient, quantize, scale_of
 
-law = settings(deadline=None, max_examples=200)
+law = settings(deadline=None, max_examples=100)
+hows = builds(Stored, shifted=booleans())
 engine_grids = builds(Grid, bits=integers(2, 8), signed=booleans(), narrow=just(False))
 signed_grids = builds(Grid, bits=integers(2, 8), narrow=just(False))
 eight_bits = builds(Grid, signed=booleans(), narrow=just(False))
@@ -88,7 +89,7 @@ def test_the_threshold_lies_on_the_highest_integer_of_an_engines_grid(threshold,
     scale = scale_of(threshold, grid)
 
     assert quantize(threshold, scale, grid) == grid.high
-    assert as_stored(threshold, scale, grid) == grid.high
+    assert as_stored(threshold, scale, grid, Stored()) == grid.high
 
 
 @law
@@ -101,7 +102,8 @@ def test_a_narrow_grid_keeps_the_step_as_it_is(threshold, grid):
 def test_thresholds_that_are_no_ranges_keep_their_kind(threshold):
     scale = scale_of(torch.tensor(threshold), Grid(8, narrow=False))
 
-    assert (scale.isfinite() and scale > 0) if threshold < torch.inf else scale.equal(torch.tensor(threshold)) or scale.isnan()
+    kept = scale.equal(torch.tensor(threshold)) or scale.isnan()
+    assert (scale.isfinite() and scale > 0) if threshold < torch.inf else kept
 
 
 def test_steps_of_several_channels_are_rounded_one_by_one():
@@ -121,7 +123,7 @@ def test_a_signed_tensor_is_rounded_shifted_by_128_product_and_sum_in_one_roundi
     x, scale = part * threshold, scale_of(threshold, grid)
     factor = exact(1 / scale)
 
-    got = as_stored(x, scale, grid)
+    got = as_stored(x, scale, grid, Stored(shifted=True))
 
     # double precision stands in for the one rounding: it differs only within 2^-45 of the middle of two floats
     expected = [clamped(round(to_float32(exact(value) * factor + 128)) - 128, grid) for value in x]
@@ -129,48 +131,56 @@ def test_a_signed_tensor_is_rounded_shifted_by_128_product_and_sum_in_one_roundi
 
 
 @law
-@given(parts, thresholds, integers(2, 8))
-def test_an_unsigned_tensor_is_rounded_like_any_other(part, threshold, bits):
+@given(parts, thresholds, integers(2, 8), hows)
+def test_an_unsigned_tensor_is_rounded_like_any_other(part, threshold, bits, how):
     grid = Grid(bits, signed=False, narrow=False)
     x, scale = part * threshold, scale_of(threshold, grid)
 
-    assert torch.equal(as_stored(x, scale, grid), quantize(x, scale, grid))
+    assert torch.equal(as_stored(x, scale, grid, how), quantize(x, scale, grid))
 
 
 @law
-@given(parts, thresholds, engine_grids)
-def test_away_from_a_tie_the_nearest_integer_is_meant(part, threshold, grid):
+@given(parts, thresholds, signed_grids)
+def test_a_signed_tensor_that_is_not_shifted_is_rounded_like_any_other(part, threshold, grid):
+    x, scale = part * threshold, scale_of(threshold, grid)
+
+    assert torch.equal(as_stored(x, scale, grid, Stored(shifted=False)), quantize(x, scale, grid))
+
+
+@law
+@given(parts, thresholds, engine_grids, hows)
+def test_away_from_a_tie_the_nearest_integer_is_meant(part, threshold, grid, how):
     x, scale = part * threshold, scale_of(threshold, grid)
     quotients = [exact(value) / exact(scale) for value in x]
     # float32 has steps of 2^-16 between 128 and 256, where a shifted or an unsigned integer may lie, and the reciprocal
     # is off by one part in 2^24 of at most 320 steps: together less than 2^-14 of a step
     assume(all(abs(quotient % 1 - Fraction(1, 2)) > Fraction(1, 2**14) for quotient in quotients))
 
-    assert as_stored(x, scale, grid).tolist() == [clamped(round(quotient), grid) for quotient in quotients]
+    assert as_stored(x, scale, grid, how).tolist() == [clamped(round(quotient), grid) for quotient in quotients]
 
 
 def test_a_tie_goes_to_even_and_what_lies_closer_to_it_than_float32_sees_beside_128_is_one():
     x = torch.tensor([0.5, 1.5, -0.5, -1.5, 0.5 + 2**-18, 1.5 - 2**-18, 0.5 + 2**-15, 1.5 - 2**-15])
     grid = Grid(8, narrow=False)
 
-    assert as_stored(x, 1.0, grid).tolist() == [0, 2, 0, -2, 0, 2, 1, 1]
-    assert quantize(x, 1.0, grid).tolist() == [0, 2, 0, -2, 1, 1, 1, 1]
+    assert as_stored(x, 1.0, grid, Stored(shifted=True)).tolist() == [0, 2, 0, -2, 0, 2, 1, 1]
+    assert as_stored(x, 1.0, grid, Stored(shifted=False)).tolist() == [0, 2, 0, -2, 1, 1, 1, 1]
 
 
 @law
-@given(thresholds, engine_grids)
-def test_every_integer_of_an_engines_grid_comes_back_from_its_real_number(threshold, grid):
+@given(thresholds, engine_grids, hows)
+def test_every_integer_of_an_engines_grid_comes_back_from_its_real_number(threshold, grid, how):
     every, scale = torch.arange(float(grid.low), grid.high + 1), scale_of(threshold, grid)
 
-    assert torch.equal(as_stored(dequantize(every, scale), scale, grid), every)
+    assert torch.equal(as_stored(dequantize(every, scale), scale, grid, how), every)
 
 
 @law
-@given(parts, thresholds, engine_grids)
-def test_a_larger_value_is_never_stored_lower(part, threshold, grid):
+@given(parts, thresholds, engine_grids, hows)
+def test_a_larger_value_is_never_stored_lower(part, threshold, grid, how):
     ascending = (part * threshold).sort().values
 
-    assert (as_stored(ascending, scale_of(threshold, grid), grid).diff() >= 0).all()
+    assert (as_stored(ascending, scale_of(threshold, grid), grid, how).diff() >= 0).all()
 
 
 @law
@@ -179,19 +189,19 @@ def test_storing_leaves_its_input_alone(part, threshold, grid):
     x = part * threshold
     before = x.clone()
 
-    as_stored(x, scale_of(threshold, grid), grid)
-    as_stored(x, scale_of(threshold, grid), grid, unit=2.0)
+    for how in (Stored(), Stored(shifted=False), Stored(unit=2.0)):
+        as_stored(x, scale_of(threshold, grid), grid, how)
 
     assert torch.equal(x, before)
 
 
 @pytest.mark.parametrize("signed", [True, False])
-@pytest.mark.parametrize("unit", [None, 0.5])
-def test_what_lies_outside_saturates_and_nan_stays(signed, unit):
+@pytest.mark.parametrize("how", [Stored(), Stored(shifted=False), Stored(unit=0.5), Stored(unit=0.5, unit_shifted=True)])
+def test_what_lies_outside_saturates_and_nan_stays(signed, how):
     x = torch.tensor([1e30, -1e30, torch.inf, -torch.inf, torch.nan])
     grid = Grid(8, signed, narrow=False)
 
-    stored = as_stored(x, 0.1, grid, unit)
+    stored = as_stored(x, 0.1, grid, how)
 
     assert stored[:4].tolist() == [grid.high, grid.low] * 2
     assert stored[4].isnan()
@@ -205,54 +215,57 @@ def test_what_lies_outside_saturates_and_nan_stays(signed, unit):
 def test_counted_in_its_own_steps_a_tensor_is_only_rounded(part, threshold, grid):
     scale, steps = scale_of(threshold, grid), part * 100
 
-    stored = as_stored(steps, scale, grid, unit=scale)
+    shifted, plain = (as_stored(steps, scale, grid, Stored(shifted=how, unit=scale)) for how in (True, False))
 
-    shifted = (steps + 128).round() - 128 if grid.signed else steps.round()
-    assert torch.equal(stored, shifted.clamp(grid.low, grid.high))
+    assert torch.equal(plain, steps.round().clamp(grid.low, grid.high))
+    assert torch.equal(shifted, ((steps + 128).round() - 128).clamp(grid.low, grid.high) if grid.signed else plain)
 
 
 @law
-@given(parts, floats(2**-20, 2**20, width=32).map(torch.tensor), eight_bits, integers(-10, 10))
-def test_a_unit_that_is_a_power_of_two_changes_nothing(part, threshold, grid, power):
+@given(parts, floats(2**-20, 2**20, width=32).map(torch.tensor), eight_bits, integers(-10, 10), booleans())
+def test_a_unit_that_is_a_power_of_two_changes_nothing(part, threshold, grid, power, shifted):
     x, scale = part * threshold, scale_of(threshold, grid)
 
-    assert torch.equal(as_stored(x / 2.0**power, scale, grid, unit=2.0**power), as_stored(x, scale, grid))
+    counted = as_stored(x / 2.0**power, scale, grid, Stored(shifted, unit=2.0**power))
+
+    assert torch.equal(counted, as_stored(x, scale, grid, Stored(shifted)))
 
 
 @law
-@given(parts, thresholds, floats(0.03125, 32, width=32), eight_bits)
-def test_counted_in_any_steps_the_nearest_integer_is_meant(part, threshold, ratio, grid):
+@given(parts, thresholds, floats(0.03125, 32, width=32), eight_bits, booleans(), booleans())
+def test_counted_in_any_steps_the_nearest_integer_is_meant(part, threshold, ratio, grid, shifted, unit_shifted):
     scale, unit = scale_of(threshold, grid), scale_of(threshold * ratio, grid)
     x = part * 127 / ratio
     quotients = [exact(value) * exact(unit) / exact(scale) for value in x]
     # as above, and four more roundings of at most 320 steps: less than 2^-12 of a step
     assume(all(abs(quotient % 1 - Fraction(1, 2)) > Fraction(1, 2**12) for quotient in quotients))
 
-    stored = as_stored(x, scale, grid, unit=unit)
+    stored = as_stored(x, scale, grid, Stored(shifted, unit, unit_shifted))
 
     assert stored.tolist() == [clamped(round(quotient), grid) for quotient in quotients]
 
 
 @law
-@given(parts, thresholds, signed_grids, booleans())
-def test_the_integers_of_an_engines_grid_are_the_stored_ones_and_have_the_straight_gradient(part, threshold, grid, through):
+@given(parts, thresholds, signed_grids, booleans(), hows)
+def test_integers_of_an_engines_grid_are_the_stored_ones_with_the_gradient_straight(part, threshold, grid, through, how):
     scale = scale_of(threshold, grid)
     x = (part * threshold).requires_grad_()
     steps = x.detach() * (1 / scale)
     assume(((steps - (grid.low - 0.5)).abs() > 1e-3).all() and ((steps - (grid.high + 0.5)).abs() > 1e-3).all())
 
-    whole = integers_with_gradient(x, scale, grid, pass_through=through)
+    whole = integers_with_gradient(x, scale, grid, pass_through=through, how=how)
     (whole * scale).sum().backward()
 
     inside = torch.ones_like(x) if through else ((steps > grid.low - 0.5) & (steps < grid.high + 0.5)).float()
-    assert torch.equal(whole, as_stored(x.detach(), scale, grid))
+    assert torch.equal(whole, as_stored(x.detach(), scale, grid, how))
     torch.testing.assert_close(x.grad, inside, rtol=1e-6, atol=0)  # scale · 1/scale is 1 to float32 rounding
 
 
 def test_the_gradient_of_a_tensor_counted_in_steps_is_the_ratio_of_the_steps():
     x = torch.tensor([10.0, -20.0, 600.0], requires_grad=True)
 
-    whole = integers_with_gradient(x, torch.tensor(0.5), Grid(8, narrow=False), unit=torch.tensor(0.25))
+    how = Stored(unit=torch.tensor(0.25))
+    whole = integers_with_gradient(x, torch.tensor(0.5), Grid(8, narrow=False), how=how)
     whole.sum().backward()
 
     assert whole.tolist() == [5.0, -10.0, 127.0]

@@ -45,9 +45,9 @@ class Verification:
     """What `verify` found. ``agreement``: the part of the images for which both give the same class.
 
     ``largest_difference`` is the largest difference between two logits, in steps of the output scale (the largest logit
-    / 127). Accuracies are None without labels. ``layers`` holds every quantized tensor that was compared; ``worst_layer`` the
-    one with the largest share of differing integers and ``first_layer`` the first, in the order of the graph, that differs
-    at all; both None where the engine does not show its inside or nothing differs.
+    / 127). Accuracies are None without labels. ``layers`` holds every quantized tensor that was compared; ``worst_layer``
+    the one with the largest share of differing integers and ``first_layer`` the first, in the order of the graph, that
+    differs at all; both None where the engine does not show its inside or nothing differs.
     """
 
     artefact: str

@@ -44,7 +44,10 @@ def quantize(x: Tensor, scale: Tensor | float, grid: Grid, pairs: int | None = N
     tensor([   0.,    2., -127.])
     """
     integers = round_between(x, scale, grid.low, grid.high)
-    return integers if pairs is None or 2 * grid.high <= LARGEST_SUM else without_overflow(integers, pairs)
+    if pairs is None or 2 * grid.high <= LARGEST_SUM:
+        return integers
+    # in the weight's own memory order: a convolution passes it on to its output, and a float sum behind it depends on it
+    return torch.empty_like(integers).copy_(without_overflow(integers, pairs))
 
 
 def round_between(x: Tensor, scale: Tensor | float, low: int, high: int) -> Tensor:

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from quaver.grid import Grid
 from quaver.quantizers.arithmetic import Stored, fake_quantize, integers_with_gradient, scale_of
 
-
 SHIFTED = Stored()
 
 

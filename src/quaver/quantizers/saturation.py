@@ -4,8 +4,8 @@ Without VNNI, ``u8 · s8`` is multiplied with an instruction that adds the produ
 saturates: 255·127 + 255·127 does not fit. Two products of opposite sign always fit, and so do two of one sign with
 ``|w1| + |w2| ≤ 128``, for 255·128 < 2^15. Only pairs beyond that are changed: some 2 % in trained networks.
 
-Neighbours are the channels (2j, 2j+1) of one filter tap. Where the channels are odd in number, kernels differ: some leave the
-last one alone, some lay out the whole filter in a row, channels inside taps, so that the last channel of a tap meets the
+Neighbours are the channels (2j, 2j+1) of one filter tap. Where the channels are odd in number, kernels differ: some leave
+the last one alone, some lay out the whole filter in a row, channels inside taps, so that the last channel of a tap meets the
 first of the next. ONNX Runtime always does, OpenVINO where oneDNN has no kernel of its own: for groups of three channels,
 say, and on AVX-512 for one channel, there with the taps column by column.
 """
@@ -28,8 +28,8 @@ def without_overflow(integers: Tensor, axis: int) -> Tensor:
     rows = _bounded(integers.movedim(axis, -1))  # filters, taps, channels
     if rows.shape[-1] % 2 and rows.dim() > 2:
         taps = range(1, rows.dim() - 1)
-        for order in (taps, reversed(taps)):
-            order = (0, *order, -1)
+        for inner in (tuple(taps), tuple(reversed(taps))):
+            order = (0, *inner, rows.dim() - 1)
             laid = rows.permute(order)
             rows = _bounded(laid.flatten(1)).reshape(laid.shape).permute(order)  # either order is its own inverse
     return rows.movedim(-1, axis)

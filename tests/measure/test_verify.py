@@ -1,0 +1,140 @@
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import quaver
+from quaver.cli.main import app
+from quaver.data.binary import load_binary
+
+
+@pytest.fixture(scope="module")
+def frozen():
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 6, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(216, 7),
+    )
+    qat = quaver.quant_aware(net, example_inputs=(torch.randn(2, 3, 8, 8),)).train()
+    for _ in range(3):
+        qat(torch.randn(8, 3, 8, 8))
+    return quaver.convert(qat)
+
+
+@pytest.fixture(scope="module")
+def artefact(frozen, tmp_path_factory):
+    return quaver.export(frozen, tmp_path_factory.mktemp("artefact"))
+
+
+@pytest.fixture(scope="module")
+def batches():
+    torch.manual_seed(1)
+    return [(torch.randn(9, 3, 8, 8), torch.randint(0, 7, (9,))) for _ in range(3)]
+
+
+def with_other_weights(frozen):
+    other = copy.deepcopy(frozen)
+    with torch.no_grad():
+        other.state_dict()["3.weight"].neg_()
+    return other
+
+
+def test_the_engine_agrees_to_the_last_integer(frozen, artefact, batches):
+    result = quaver.verify(frozen, artefact, batches)
+
+    assert (result.images, result.agreement, result.integers_equal, result.largest_difference) == (27, 1.0, 1.0, 0.0)
+    assert len(result.layers) >= 3
+    assert result.first_layer is None
+    assert result.worst_layer is None
+    assert result.accuracy_simulated == result.accuracy_deployed
+
+
+def test_accuracies_count_every_image(frozen, artefact, batches):
+    hits = sum(int((frozen(images).argmax(1) == labels).sum()) for images, labels in batches)
+
+    result = quaver.verify(frozen, artefact, batches, layers=False)
+
+    assert result.accuracy_simulated == hits / 27
+    assert result.top5_simulated >= result.accuracy_simulated
+    assert result.layers == []
+
+
+def test_without_labels_there_is_agreement_and_no_accuracy(frozen, artefact, batches):
+    result = quaver.verify(frozen, artefact, [images.numpy() for images, _ in batches])
+
+    assert result.agreement == 1.0
+    assert result.accuracy_simulated is None
+
+
+def test_the_first_layer_that_differs_is_named(frozen, artefact, batches):
+    result = quaver.verify(with_other_weights(frozen), artefact, batches)
+
+    assert result.agreement < 1
+    assert result.first_layer.name == "4"  # behind the convolution whose weights are others
+    assert result.worst_layer.share >= result.first_layer.share > 0
+    assert result.integers_equal < 1
+
+
+def test_a_float_program_and_no_batches_are_refused(frozen, artefact):
+    model = nn.Conv2d(3, 4, 3)
+
+    with pytest.raises(quaver.QuaverError, match="takes a quantized program"):
+        quaver.verify(quaver.capture(model, (torch.zeros(1, 3, 8, 8),)), artefact, [])
+    with pytest.raises(quaver.QuaverError, match="nothing was compared"):
+        quaver.verify(frozen, artefact, [])
+    with pytest.raises(quaver.QuaverError, match="a batch is images"):
+        quaver.verify(frozen, artefact, ["images"])
+
+
+@pytest.fixture
+def data(tmp_path, batches):
+    images = torch.cat([images for images, _ in batches]).numpy()
+    labels = torch.cat([labels for _, labels in batches]).numpy()
+    header = b"QUAVERB1" + np.array([len(labels), 3, 8, 8, 7], "<i8").tobytes()
+    (tmp_path / "data.bin").write_bytes(header + images.astype("<f4").tobytes() + labels.astype("<i8").tobytes())
+    assert len(load_binary(tmp_path / "data.bin")) == 27
+    return tmp_path / "data.bin"
+
+
+def test_the_command_says_that_all_integers_are_equal(frozen, artefact, data, tmp_path):
+    quaver.save(frozen, tmp_path / "program")
+
+    command = ["verify", *map(str, [tmp_path / "program", artefact, data]), "--json", str(tmp_path / "out.json")]
+    done = CliRunner().invoke(app, command)
+
+    assert done.exit_code == 0, done.output
+    assert "equal at all" in done.output
+    assert json.loads((tmp_path / "out.json").read_text())["agreement"] == 1.0
+
+
+def test_the_command_fails_below_the_threshold(frozen, artefact, data, tmp_path):
+    quaver.save(with_other_weights(frozen), tmp_path / "program")
+
+    done = CliRunner().invoke(app, ["verify", *map(str, [tmp_path / "program", artefact, data])])
+
+    assert done.exit_code == 1
+    assert "is below" in done.output
+    assert "first" in done.output
+
+
+def test_convert_writes_the_tree_and_each_part_runs(frozen, tmp_path):
+    quaver.save(frozen, tmp_path / "program")
+    images = torch.randn(2, 3, 8, 8)
+
+    done = CliRunner().invoke(app, ["convert", str(tmp_path / "program"), str(tmp_path / "out")])
+
+    assert done.exit_code == 0, done.output
+    expected = frozen(images)
+    assert torch.equal(quaver.load(tmp_path / "out" / "float")(images), expected)
+    assert torch.equal(quaver.load(tmp_path / "out" / "int8")(images), expected)
+    assert np.array_equal(quaver.runtime.load(tmp_path / "out" / "int8" / "model.xml")(images.numpy()), expected.numpy())
+    assert quaver.load(tmp_path / "out" / "mobile")(images).shape == expected.shape
