@@ -73,6 +73,9 @@ OP_TYPES = frozenset(_NAMES.values()) | {"depthwise_conv2d"}
 
 _MOVES = frozenset({"flatten", "reshape", "transpose", "slice", "split", "assign", "pixel_shuffle"})
 _KEEPS_SIGN = _MOVES | {"pool2d", "concat", "interpolate", "mean", "dropout", "elementwise_add", "elementwise_mul"}
+ACTIVATIONS = frozenset({"relu", "relu6", "hardtanh", "clamp", "leaky_relu", "silu", "hardswish", "gelu", "elu", "sigmoid"})
+"""What engines compute right behind a convolution, in one step with it."""
+
 _NEVER_NEGATIVE = frozenset({"relu", "relu6", "hard_sigmoid", "sigmoid", "softmax"})
 _UNSEEN = frozenset({"sym_size", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})
 

@@ -18,10 +18,10 @@ Operation = Callable[..., Tensor]
 
 
 def live_integers(
-    quantizer: Quantizer, x: Tensor, shifted: bool, unit: Tensor | float | None = None, unit_shifted: bool = False
+    quantizer: Quantizer, x: Tensor, shifted: bool, unit: Tensor | float | None = None, handed_over: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Integers and step by a quantizer as it is now."""
-    return quantizer.integers(x, Stored(shifted, unit, unit_shifted))
+    return quantizer.integers(x, Stored(shifted, unit, handed_over))
 
 
 def stored_integers(weight: Tensor) -> Tensor:
@@ -41,13 +41,13 @@ def stored_activation(
     high: int,
     shifted: bool,
     unit: Tensor | float | None = None,
-    unit_shifted: bool = False,
+    handed_over: bool = False,
 ) -> Tensor:
     """Integers of an activation by a step that is fixed, in the steps in which an engine comes to them."""
     grid = Grid(high.bit_length() + (low < 0), low < 0, narrow=False)
     if (low, high) != (grid.low, grid.high):  # written by hand
         return round_between(x if unit is None else x * unit, scale, low, high)
-    return as_stored(x.float(), scale, grid, Stored(shifted, unit, unit_shifted))
+    return as_stored(x.float(), scale, grid, Stored(shifted, unit, handed_over))
 
 
 def added(x: Tensor, integers: Tensor, scale: Tensor | float, shifted: bool) -> Tensor:

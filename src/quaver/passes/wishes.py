@@ -9,7 +9,7 @@ from torch import fx
 
 from quaver.config.check import Rule, boolean, check, one_of, rate, texts, whole
 from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
-from quaver.operators import argument, packet
+from quaver.operators import ACTIVATIONS, argument, packet
 from quaver.program import Op
 from quaver.program.placements import Options
 from quaver.targets import TARGETS
@@ -25,7 +25,6 @@ COMMON_RULES: dict[str, Rule] = {
 }
 
 _FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear"})
-_PASSED = frozenset({"batch_norm", "relu", "relu6", "hardtanh", "leaky_relu", "silu", "hardswish", "gelu", "elu", "sigmoid"})
 
 
 def skipped_by(op: Op, patterns: str | Iterable[str]) -> str:
@@ -67,7 +66,7 @@ def ends_convolution(node: fx.Node) -> bool:
     """Whether a tensor comes out of a convolution (its batch norm, its activation) and nobody else reads it."""
     if node.op != "call_function" or len(node.users) != 1:
         return False
-    return packet(node) in _FUSED or (packet(node) in _PASSED and ends_convolution(node.args[0]))  # type: ignore[arg-type]
+    return packet(node) in _FUSED or (packet(node) in ACTIVATIONS | {"batch_norm"} and ends_convolution(node.args[0]))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
