@@ -15,15 +15,13 @@ SMALLEST, RATIO = 0.08, (3 / 4, 4 / 3)  # of a random crop: its share of the are
 def shifted(images_nchw: NDArray[Any], draws: NDArray[np.float64], *, pad: int, flip: bool, fill: float = 0) -> NDArray[Any]:
     """Each image moved by up to ``pad`` pixels, with ``fill`` where nothing was, and half of them mirrored."""
     count, channels, height, width = images_nchw.shape
-    edges = ((0, 0), (0, 0), (pad, pad), (pad, pad))
-    padded = np.pad(images_nchw, edges, constant_values=fill)
-    top, left = ((draws[:, k] * (2 * pad + 1)).astype(np.int64) for k in (0, 1))
-    columns = np.arange(width)
-    mirrored = (draws[:, 2] < 0.5) & flip
-    rows = top[:, None] + np.arange(height)
-    columns = left[:, None] + np.where(mirrored[:, None], columns[::-1], columns)
-    images, planes = np.arange(count)[:, None, None, None], np.arange(channels)[:, None, None]
-    moved: NDArray[Any] = padded[images, planes, rows[:, None, :, None], columns[:, None, None, :]]
+    padded = np.full((count, channels, height + 2 * pad, width + 2 * pad), fill, images_nchw.dtype)
+    padded[:, :, pad : pad + height, pad : pad + width] = images_nchw
+    tops, lefts = ((draws[:, k] * (2 * pad + 1)).astype(int).tolist() for k in (0, 1))
+    moved = np.empty_like(images_nchw)
+    for number, (top, left, mirror) in enumerate(zip(tops, lefts, draws[:, 2] < 0.5, strict=True)):
+        part = padded[number, :, top : top + height, left : left + width]
+        moved[number] = part[:, :, ::-1] if mirror and flip else part
     return moved
 
 

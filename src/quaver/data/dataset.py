@@ -92,7 +92,10 @@ class MemoryImages(ImageData):
         if self.augment:
             draws, pad = self.draws(indices, SHIFT_DRAWS), images.shape[3] // SHIFT
             images = shifted(images, draws, pad=pad, flip=self.flip, fill=self.fill)
-        values = torch.from_numpy((images.astype(np.float32) - self.mean) / self.std)
+        normal = images.astype(np.float32)
+        normal -= self.mean
+        normal /= self.std
+        values = torch.from_numpy(normal)
         if values.shape[1:] != self.image_shape:
             values = F.interpolate(values, self.image_shape[1:], mode="bilinear", align_corners=False)
         return values, torch.from_numpy(self.labels[chosen])
