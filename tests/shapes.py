@@ -6,8 +6,8 @@ from PIL import Image, ImageDraw
 CLASSES = ("square", "disc", "cross")
 
 
-def write_shapes(folder, *, train, val, size=96):
-    """``train`` and ``val`` images of ``size`` pixels with one to three shapes each, and their annotations."""
+def write_shapes(folder, *, train, val, size):
+    """``train`` and ``val`` images of ``size`` pixels with one to three shapes of 9 to 15 pixels each, and annotations."""
     for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / part).mkdir(parents=True)
     (folder / "label_list.txt").write_text("\n".join(CLASSES) + "\n")
@@ -24,7 +24,7 @@ def write_image(folder, name, size):
     image = Image.fromarray(chance.integers(30, 60, (size, size, 3), dtype=np.uint8))
     objects, taken = [], []
     for _ in range(chance.integers(1, 4)):
-        side = int(chance.integers(10, 26))
+        side = int(chance.integers(9, 16))
         left, top = (int(value) for value in chance.integers(0, size - side, 2))
         box = (left, top, left + side, top + side)
         if any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken):

@@ -158,6 +158,22 @@ def test_objects_stay_where_they_are_drawn_whatever_training_does_to_the_image(t
     assert np.mean(seen) > 0.95
 
 
+def test_training_sees_objects_larger_but_never_an_image_without_any(tmp_path):
+    folder = write_shapes(tmp_path, train=1, val=1, size=64)
+    annotation(folder / "Annotations" / "000000.xml", ("disc", (1, 1, 10, 10), False))  # in a corner, easily lost
+    data = open_dataset("voc", "train", data_dir=folder, image_size=64, augment=True)
+    widths = []
+
+    for epoch in range(30):
+        data.set_epoch(epoch)
+        boxes = data[0][1].boxes
+        assert len(boxes) == 1
+        widths.append(boxes[0, 2] - boxes[0, 0])
+
+    assert max(widths) > 12
+    assert min(widths) < 11
+
+
 def test_what_an_image_looks_like_depends_on_the_epoch(tmp_path):
     data = open_dataset("voc", "train", data_dir=write_shapes(tmp_path, train=1, val=1, size=64), augment=True)
 

@@ -64,5 +64,11 @@ def test_boxes_of_other_classes_are_left_alone():
     assert kept.tolist() == [1, 0]
 
 
+def test_a_box_that_was_dropped_drops_no_others():
+    row = boxes_at([(0, 0, 10, 10), (4, 0, 10, 10), (8, 0, 10, 10)])  # each overlaps its neighbours by 0.43
+
+    assert suppress(row, torch.tensor([0.9, 0.8, 0.7]), torch.zeros(3), 0.4).tolist() == [0, 2]
+
+
 def test_of_no_boxes_none_are_kept():
     assert suppress(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0), 0.5).tolist() == []

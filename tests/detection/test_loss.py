@@ -67,6 +67,21 @@ def test_the_loss_of_what_is_there_is_the_entropy_of_its_middle_and_nothing_else
     torch.testing.assert_close(yolo_loss(saying(one), [one], SIZE, ANCHORS), entropy, atol=1e-4, rtol=0)
 
 
+def test_an_object_whose_place_has_its_box_but_does_not_say_so_costs():
+    one = target((8, 12, 20, 30))
+    unsure = tuple(values.clone() for values in saying(one))
+    for values in unsure:
+        values.view(3, 5 + CLASSES, -1)[:, 4] = -SURE
+
+    assert yolo_loss(unsure, [one], SIZE, ANCHORS) > SURE - 1
+
+
+def test_the_wrong_class_costs():
+    one, other = (target((8, 12, 20, 30), labels=[label]) for label in (0, 2))
+
+    assert yolo_loss(saying(other), [one], SIZE, ANCHORS) > yolo_loss(saying(one), [one], SIZE, ANCHORS) + SURE
+
+
 def test_an_empty_image_costs_nothing_when_nothing_is_seen():
     assert yolo_loss(silent(), [target()], SIZE, ANCHORS) < 1e-4
     assert yolo_loss(tuple(values + 2 * SURE for values in silent()), [target()], SIZE, ANCHORS) > 100

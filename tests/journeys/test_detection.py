@@ -36,7 +36,7 @@ def journey(tmp_path_factory):
     batches, unseen = Loader(train, 8, shuffle=True), Loader(val, 16, shuffle=False)
     torch.manual_seed(0)
     model = build("yolov3_mobilenet_v1", num_classes=train.classes, image_size=SIZE, scale=0.25)
-    fit(model, task, batches, epochs=10, lr=0.004)
+    fit(model, task, batches, epochs=6, lr=0.005)
     figures = {"float": task.evaluate(model, unseen)}
     qat = quaver.quant_aware(model, example_inputs=(torch.zeros(1, 3, SIZE, SIZE),))
     fit(qat, task, batches, epochs=1, lr=0.0005)
@@ -50,8 +50,9 @@ def journey(tmp_path_factory):
 def test_the_int8_detector_finds_what_the_float_one_finds(journey):
     figures = journey[0]
 
-    assert figures["float"]["mAP50"] > 0.3
-    assert figures["engine"]["mAP50"] > figures["float"]["mAP50"] - 0.05
+    assert figures["float"]["mAP50"] > 0.6
+    # of some 75 objects: another epoch of training moves the figure by half of this, either way
+    assert figures["engine"]["mAP50"] > figures["float"]["mAP50"] - 0.1
     assert figures["engine"] == figures["frozen"] == figures["qat"]
 
 
