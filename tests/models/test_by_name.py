@@ -105,10 +105,15 @@ def fake_timm(monkeypatch):
 
 
 def fake_torchvision(monkeypatch):
-    def googlenet(*, num_classes=1000, aux_logits=True):
-        return nn.Linear(2, num_classes + aux_logits)
+    def googlenet(**options):
+        given = {"num_classes": 1000, "aux_logits": True, "init_weights": None} | options
+        return nn.Linear(2, given["num_classes"] + given["aux_logits"])
 
-    found = types.SimpleNamespace(get_model_builder={"googlenet": googlenet}.__getitem__)
+    def resnet18(*, num_classes=1000):
+        return nn.Linear(2, num_classes)
+
+    known = {"googlenet": googlenet, "resnet18": resnet18}
+    found = types.SimpleNamespace(get_model=lambda name, **options: known[name](**options))
     monkeypatch.setitem(sys.modules, "torchvision", types.SimpleNamespace(models=found))
     monkeypatch.setitem(sys.modules, "torchvision.models", found)
 
@@ -132,6 +137,7 @@ def test_a_model_of_torchvision_comes_without_auxiliary_logits_unless_they_are_a
 
     assert models.build("torchvision/googlenet", num_classes=6).out_features == 6
     assert models.build("torchvision/googlenet", num_classes=6, aux_logits=True).out_features == 7
+    assert models.build("torchvision/resnet18", num_classes=6).out_features == 6
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])

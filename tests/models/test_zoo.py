@@ -48,7 +48,7 @@ def test_a_model_gives_logits_for_images_of_its_size(name, size):
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if not name.startswith("vgg")])
-def test_the_last_map_of_a_small_image_is_no_single_pixel(name):
+def test_the_last_map_of_a_small_image_has_some_pixels_left(name):
     with torch.device("meta"):
         model = models.build(name, image_size=32)
     sizes = []
@@ -57,7 +57,8 @@ def test_the_last_map_of_a_small_image_is_no_single_pixel(name):
     with torch.device("meta"):
         model.eval()(torch.zeros(1, 3, 32, 32))
 
-    assert sizes[0] in [(4, 4), (8, 8)]
+    side = 8 if name in ("googlenet", "resnet20", "resnet56", "squeezenet") else 4
+    assert sizes[0] == (side, side)
 
 
 def test_fewer_strides_are_left_out_than_there_are():

@@ -1,7 +1,6 @@
 """Models that are not ours: a function of the user's, timm's, torchvision's. Nothing here downloads weights."""
 
 import importlib
-import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from torch import nn
 from quaver.errors import ConfigError
 
 LIBRARIES = ("timm", "torchvision")
+WITH_AUXILIARY = ("googlenet", "inception_v3")  # of torchvision: in training they give further logits of auxiliary layers
 
 
 def split(name: str) -> tuple[str, bool, str]:
@@ -45,11 +45,9 @@ def from_library(library: str, name: str, options: dict[str, Any]) -> nn.Module:
 def _made(module: Any, library: str, name: str, options: dict[str, Any]) -> Any:
     if library == "timm":
         return module.create_model(name, **options)
-    builder = module.get_model_builder(name)
-    # GoogLeNet and Inception: without the training aid that gives several logits
-    unless_given = {"aux_logits": False, "init_weights": True}
-    parameters = inspect.signature(builder).parameters
-    return builder(**{key: value for key, value in unless_given.items() if key in parameters} | options)
+    if name in WITH_AUXILIARY and "weights" not in options:  # with weights of theirs, they leave it out themselves
+        options = {"aux_logits": False, "init_weights": True} | options
+    return module.get_model(name, **options)
 
 
 def factory(name: str) -> Callable[..., Any]:
