@@ -8,7 +8,9 @@
     ├── InputError        a program was called with inputs it was not captured for
     ├── StageError        a step was taken in the wrong order
     ├── ConversionError   a quantizer has no form in 8-bit integers
-    ├── StorageError      a saved program is missing, damaged or not one of ours
+    ├── StorageError      a saved program or checkpoint is missing, damaged, not one of ours, or could not be written
+    ├── TrainingError     training went wrong: NaN, a range that exploded, a tensor that died
+    ├── StoppedError      a run was asked to stop, and saved itself first
     ├── EngineError       an engine is not installed, or cannot run a program
     └── DataError         a data set is missing, damaged or not in the layout it should have
 
@@ -41,7 +43,20 @@ class ConversionError(QuaverError):
 
 
 class StorageError(QuaverError):
-    """A saved program is missing, damaged, or was not written by Quaver."""
+    """A saved program or checkpoint is missing, damaged, was not written by Quaver, or could not be written."""
+
+
+class TrainingError(QuaverError):
+    """Training went wrong; the message names the tensor and what to try."""
+
+
+class StoppedError(QuaverError):
+    """A run was asked to stop by a signal, and saved itself first."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number
+        """What a shell expects of a program that a signal stopped."""
 
 
 class EngineError(QuaverError):

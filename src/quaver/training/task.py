@@ -1,0 +1,38 @@
+"""What the trainer asks of a task and of its data: classification is one, detection another."""
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+
+class Batches(Protocol):
+    """What gives an epoch's batches of images and targets, from a batch on."""
+
+    def __len__(self) -> int:
+        """Batches per epoch."""
+        ...
+
+    def epoch(self, k: int, start: int = 0) -> Iterable[tuple[Tensor, Any]]:
+        """Epoch ``k`` from batch ``start`` on."""
+        ...
+
+
+class Task(Protocol):
+    """What a model is trained for."""
+
+    def loss(self, output: Any, target: Any) -> Tensor:
+        """What training makes smaller: a mean over the batch."""
+        ...
+
+    def distillation(self, output: Any, teacher: Any, temperature: float) -> Tensor:
+        """How far an output is from the float model's."""
+        ...
+
+    def figures(self, output: Any, target: Any) -> dict[str, Tensor]:
+        """What a log line says of a batch besides its loss: means over the batch."""
+        ...
+
+    def evaluate(self, model: nn.Module, loader: Batches) -> dict[str, float]:
+        """The figures of merit over a data set, every image counted once, over all processes."""
+        ...
