@@ -8,7 +8,7 @@
     ├── InputError        a program was called with inputs it was not captured for
     ├── StageError        a step was taken in the wrong order
     ├── ConversionError   a quantizer has no form in 8-bit integers
-    ├── StorageError      a saved program or checkpoint is missing, damaged, not one of ours, or could not be written
+    ├── StorageError      a saved program, checkpoint or file of weights is missing, damaged or does not fit
     ├── TrainingError     training went wrong: NaN, a range that exploded, a tensor that died
     ├── StoppedError      a run was asked to stop, and saved itself first
     ├── EngineError       an engine is not installed, or cannot run a program
@@ -43,7 +43,7 @@ class ConversionError(QuaverError):
 
 
 class StorageError(QuaverError):
-    """A saved program or checkpoint is missing, damaged, was not written by Quaver, or could not be written."""
+    """A saved program, checkpoint or file of weights is missing or damaged, does not fit, or could not be written."""
 
 
 class TrainingError(QuaverError):
