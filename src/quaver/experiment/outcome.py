@@ -1,0 +1,77 @@
+"""What comes of a run: the artefacts, and the figures of the report. No times in it: equal runs leave equal files."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from quaver.deployment import write_tree
+from quaver.experiment.folder import RunFolder
+from quaver.experiment.journey import Trained
+from quaver.experiment.setting import Setting
+from quaver.measure.verify import verify
+from quaver.pipeline import convert
+from quaver.program.storage import WEIGHTS_PATTERN
+
+
+def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
+    """The figures of a float run."""
+    return _about(setting) | _named("fp32", trained.figures) | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
+
+
+def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
+    """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
+    frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
+    write_tree(frozen, folder.path)
+    ops = int8.ops()
+    report = _about(setting) | _named("fp32", before.figures) | _named("qat", after.figures)
+    report |= _named("int8", setting.alone().task.evaluate(int8, setting.alone().test))
+    report |= {
+        "fp32_bytes": _bytes(before),
+        "int8_bytes": sum(file.stat().st_size for file in (folder.path / "int8").glob(WEIGHTS_PATTERN)),
+        "quantized_ops": sum(op.quantized for op in ops),
+        "float_ops": {op.name: op.reason for op in ops if not op.quantized},
+        "rollbacks": before.rollbacks + after.rollbacks,
+    }
+    if setting.recipe.verify_images:
+        result = verify(int8, folder.path / "int8" / "model.xml", _some(setting))
+        report |= {
+            "deployed_top1": result.accuracy_deployed,
+            "deployed_top5": result.top5_deployed,
+            "agreement": result.agreement,
+            "integers_equal": result.integers_equal,
+            "verified_images": result.images,
+            "engine": result.engine,
+            "cpu": result.cpu,
+        }
+    return report
+
+
+def _about(setting: Setting) -> dict[str, Any]:
+    recipe = setting.recipe
+    return {
+        "model": recipe.model,
+        "dataset": setting.dataset,
+        "image_shape": list(setting.image_shape),
+        "classes": setting.classes,
+        "test_images": len(setting.test.dataset),
+        "seed": recipe.seed,
+    }
+
+
+def _named(prefix: str, figures: dict[str, float]) -> dict[str, float]:
+    return {f"{prefix}_{name}": value for name, value in figures.items() if name != "images"}
+
+
+def _bytes(trained: Trained) -> int:
+    return sum(tensor.nbytes for name, tensor in trained.program.state_dict().items())
+
+
+def _some(setting: Setting) -> Iterator[tuple[Tensor, Any]]:
+    """Test images for the engine, as many as were asked for."""
+    left = setting.recipe.verify_images
+    for images, labels in setting.alone().test.epoch(0):
+        if left <= 0:
+            return
+        yield images[:left], labels[:left]
+        left -= len(images)
