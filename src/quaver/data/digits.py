@@ -5,11 +5,14 @@ CC BY 4.0): 8 x 8 images with values 0 … 16, kept here as they are.
 """
 
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch.utils.data import TensorDataset
+
+from quaver.data.dataset import MemoryImages
 
 
 def load_digits(size: int = 32, channels: int = 3, test_share: float = 0.2) -> tuple[TensorDataset, TensorDataset]:
@@ -29,3 +32,13 @@ def load_digits(size: int = 32, channels: int = 3, test_share: float = 0.2) -> t
     large = large.expand(-1, channels, -1, -1).contiguous()
     first = len(labels) - int(len(labels) * test_share)
     return TensorDataset(large[:first], labels[:first]), TensorDataset(large[first:], labels[first:])
+
+
+def digits(split: str, *, image_size: int, augment: bool, seed: int) -> MemoryImages:
+    """One of the two as a data set; in training, digits are shifted, and never mirrored."""
+    training, test = load_digits(image_size)
+    images, labels = (training if split == "train" else test).tensors
+    background = -1
+    scale = {"mean": (0.0,) * 3, "std": (1.0,) * 3}  # they have values from −1 to 1 as they are
+    options: dict[str, Any] = {"augment": augment, "seed": seed, "fill": background, **scale}
+    return MemoryImages(images.numpy(), labels.numpy(), classes=10, flip=False, **options)

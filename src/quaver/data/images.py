@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,10 +34,15 @@ def read_image(path: str | Path, size: int = 224) -> NDArray[np.float32]:
     Rotation that a camera noted in the file is not applied, as in the reference. A file that is broken, or is no image, is
     an error that names it.
     """
+    return normalized(read_pixels(path, lambda image: cut_out(image, size)))
+
+
+def read_pixels(path: str | Path, cut: Callable[[Image.Image], Image.Image]) -> NDArray[np.uint8]:
+    """The pixels of what ``cut`` makes of an image, in RGB: rows x columns x 3."""
     path = Path(path)
     try:
         with Image.open(path) as image:
-            pixels_hwc = np.asarray(_cut(_resampleable(image), size).convert("RGB"))
+            return np.asarray(cut(_resampleable(image)).convert("RGB"))
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such image.") from error
     except UnidentifiedImageError as error:
@@ -44,6 +50,10 @@ def read_image(path: str | Path, size: int = 224) -> NDArray[np.float32]:
     except _DAMAGE as error:
         fact = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise DataError(f"{path}: the image cannot be read: {fact}.") from error
+
+
+def normalized(pixels_hwc: NDArray[np.generic]) -> NDArray[np.float32]:
+    """Pixels minus ImageNet's mean, over its deviation: 3 x rows x columns."""
     return np.stack([values[pixels_hwc[:, :, channel]] for channel, values in enumerate(_VALUES)])
 
 
@@ -54,8 +64,8 @@ def _resampleable(image: Image.Image) -> Image.Image:
     return image if image.mode in _RESAMPLED_AS_THEY_ARE else image.convert("RGB")
 
 
-def _cut(image: Image.Image, size: int) -> Image.Image:
-    """The short side scaled, then the middle."""
+def cut_out(image: Image.Image, size: int) -> Image.Image:
+    """The short side scaled to ``size * 256 / 224``, then the middle."""
     factor = round(size * 256 / 224) / min(image.size)
     width, height = (round(side * factor) for side in image.size)
     if width * height > _LARGEST:

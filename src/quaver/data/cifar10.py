@@ -1,0 +1,109 @@
+"""CIFAR-10 (Krizhevsky, 2009) in the two layouts it is published in: binary records, and Python pickles.
+
+The pickles are read without running what they might contain: they can name the four things that an array of numbers is made
+of, and nothing else.
+"""
+
+import codecs
+import io
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quaver.data.dataset import MemoryImages
+from quaver.errors import DataError
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+CLASSES, PIXELS = 10, 3 * 32 * 32
+TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
+FILES = {"train": TRAINING, "val": ("test_batch",)}
+BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
+Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+
+def cifar10(data_dir: Path, split: str, *, image_size: int | None, augment: bool, seed: int) -> MemoryImages:
+    """The 50,000 training or 10,000 test images, of 32 pixels unless they are to be scaled."""
+    suffix, folder = _find(data_dir, split)
+    read = _read_binary if suffix == ".bin" else _read_python
+    parts = [read(folder / f"{name}{suffix}") for name in FILES[split]]
+    images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    mean, std = ([255 * value for value in values] for values in (MEAN, STD))
+    options: dict[str, Any] = {"image_size": image_size, "augment": augment, "seed": seed}
+    return MemoryImages(images, labels, classes=CLASSES, mean=mean, std=std, flip=True, **options)
+
+
+def _find(data_dir: Path, split: str) -> tuple[str, Path]:
+    """Which layout is there, and where."""
+    places = [(".bin", data_dir / BINARY), ("", data_dir / PYTHON), (".bin", data_dir), ("", data_dir)]
+    for suffix, folder in places:
+        if (folder / f"{FILES[split][0]}{suffix}").is_file():
+            missing = [f"{name}{suffix}" for name in FILES[split] if not (folder / f"{name}{suffix}").is_file()]
+            if missing:
+                raise DataError(f"{folder}: of CIFAR-10's {split} files, missing: {', '.join(missing)}.")
+            return suffix, folder
+    looked = ", ".join(str(folder / f"{FILES[split][0]}{suffix}") for suffix, folder in places)
+    raise DataError(
+        f"{data_dir}: CIFAR-10 was not found. Looked for {looked}. Unpack cifar-10-binary.tar.gz or cifar-10-python.tar.gz "
+        "there, or name its folder with data_dir; nothing is downloaded."
+    )
+
+
+def _read_binary(path: Path) -> Part:
+    """Records of a label byte and 3072 pixel bytes: 1024 red, 1024 green, 1024 blue."""
+    content = np.fromfile(path, np.uint8)
+    if not content.size or content.size % (1 + PIXELS):
+        raise DataError(f"{path}: has {content.size} bytes, no multiple of the {1 + PIXELS} of an image. It was cut off.")
+    records = content.reshape(-1, 1 + PIXELS)
+    return _checked(path, records[:, 1:], records[:, 0])
+
+
+def _read_python(path: Path) -> Part:
+    """A pickled table with ``data``, a row of 3072 pixels per image, and ``labels``."""
+    content = _NumbersOnly(io.BytesIO(path.read_bytes()), path).read()
+    table = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
+    if not isinstance(table.get("data"), np.ndarray) or not isinstance(table.get("labels"), list):
+        raise DataError(f"{path}: holds no CIFAR-10 data: wanted 'data', an array, and 'labels', a list.")
+    return _checked(path, table["data"], np.asarray(table["labels"]))
+
+
+def _checked(path: Path, pixels: NDArray[Any], labels: NDArray[Any]) -> Part:
+    if pixels.dtype != np.uint8 or pixels.shape != (len(labels), PIXELS):
+        raise DataError(f"{path}: {len(labels)} labels and pixels of shape {pixels.shape}: wanted {PIXELS} bytes for each.")
+    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= CLASSES:
+        raise DataError(f"{path}: has a label outside 0..{CLASSES - 1}. Is it CIFAR-10, and not CIFAR-100?")
+    return np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), labels.astype(np.int64)
+
+
+class _NumbersOnly(pickle.Unpickler):
+    """An unpickler that knows arrays, and no other class or function: a pickle can otherwise run any program."""
+
+    # numpy's own module had another name when the files were written
+    allowed = {
+        ("numpy.core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
+        ("numpy._core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
+        ("numpy", "ndarray"): np.ndarray,
+        ("numpy", "dtype"): np.dtype,
+        ("_codecs", "encode"): codecs.encode,
+    }
+
+    def __init__(self, file: io.BytesIO, path: Path) -> None:
+        super().__init__(file, encoding="bytes")
+        self.path = path
+
+    def read(self) -> dict[Any, Any]:
+        try:
+            content = self.load()
+        except (pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+            raise DataError(f"{self.path}: cannot be read: {error}. It was cut off, or is no CIFAR-10 file.") from error
+        if not isinstance(content, dict):
+            raise DataError(f"{self.path}: holds no CIFAR-10 data, but a {type(content).__name__}.")
+        return content
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return self.allowed[module, name]
+        except KeyError:
+            raise DataError(f"{self.path}: names {module}.{name}, which is no part of CIFAR-10. It was not run.") from None
