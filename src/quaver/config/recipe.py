@@ -56,7 +56,7 @@ def epoch_or_never() -> Rule:
 class Phase:
     """How long and how a model is trained."""
 
-    num_epochs: int = option(10, whole(0), "Epochs.")
+    num_epochs: int = option(5, whole(0), "Epochs.")
     lr: float = option(0.05, number(), "Learning rate at the beginning.")
     lr_strategy: str = option("cosine_decay", one_of(*LR_STRATEGIES), "How the learning rate falls.")
     lr_step_epochs: tuple[int, ...] = option((30, 60, 90), _rising(), "piecewise_decay: the epochs at which it falls.")
@@ -128,7 +128,7 @@ class Recipe:
     data_dir: str = option("", text("a path"), "Folder of the data set.")
     image_shape: str = option("", _shape(), "Channels, height, width, such as 3,224,224; by default the data set's.")
     total_images: int = option(0, whole(0), "Images per epoch as the learning rate counts them; 0: as many as there are.")
-    batch_size: int = option(64, whole(1), "Images per step, over all machines.")
+    batch_size: int = option(32, whole(1), "Images per step, over all machines.")
     workers: int = option(0, whole(0), "Processes that read images; 0: this one does.")
     use_gpu: str = option("auto", one_of("auto", "true", "false"), "Train on an accelerator; auto: if there is one.")
     seed: int = option(0, whole(0), "Seed of weights, batches and augmentation.")

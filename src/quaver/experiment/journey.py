@@ -65,7 +65,7 @@ class Journey:
             return Trained(capture(self._model_of_run(), self.setting.example), start.checkpoint.record["float"], [])
         if not recipe.pretrained_fp32_model:
             epochs = recipe.train.num_epochs
-            self._say(
+            self.say(
                 f"no --pretrained_fp32_model: training a float model first, for {epochs} epochs (--float_epochs)."
                 if epochs
                 else "no --pretrained_fp32_model, and --float_epochs 0: training with quantizers from random weights."
@@ -82,7 +82,7 @@ class Journey:
             file = path / self.start.folder.fp32.name if path.is_dir() else path
             left = load_weights(model, file, new_head=self.start.command == "train")
             if left:
-                self._say(f"{file} was trained for other classes: {', '.join(left)} start from random weights.")
+                self.say(f"{file} was trained for other classes: {', '.join(left)} start from random weights.")
         return model
 
     def _model_of_run(self) -> nn.Module:
@@ -126,7 +126,8 @@ class Journey:
             figures = trainer.run(start.checkpoint if self._goes_on_in(name) else None)
         return Trained(program, figures, trainer.state.rollbacks)
 
-    def _say(self, words: str) -> None:
+    def say(self, words: str) -> None:
+        """Tell everyone who listens."""
         for listener in self.listeners:
             listener.said(words)
 

@@ -16,7 +16,9 @@ from quaver.program.storage import WEIGHTS_PATTERN
 
 def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
     """The figures of a float run."""
-    return _about(setting) | _named("fp32", trained.figures) | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
+    return (
+        _about(setting) | _named("fp32", trained.figures) | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
+    )
 
 
 def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:

@@ -56,9 +56,7 @@ def _model(recipe: Recipe) -> list[str]:
 def _data(recipe: Recipe) -> list[str]:
     found = []
     if recipe.dataset not in ("auto", *NAMES):
-        found.append(
-            f"dataset={recipe.dataset!r}: takes one of auto, {', '.join(NAMES)}.{nearest(recipe.dataset, NAMES)}"
-        )
+        found.append(f"dataset={recipe.dataset!r}: takes one of auto, {', '.join(NAMES)}.{nearest(recipe.dataset, NAMES)}")
     if recipe.data_dir and not Path(recipe.data_dir).is_dir():
         found.append(f"data_dir={recipe.data_dir!r}: there is no such folder.")
     elif not dataset_name(recipe):

@@ -1,6 +1,7 @@
 """What a run works with: a machine, the other processes, data, a task, a model."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,7 +42,9 @@ class Setting:
 
     def task_for(self, phase: Phase) -> Task:
         """The task with a phase's own options."""
-        return replace(self.task, label_smoothing=phase.label_smoothing) if isinstance(self.task, Classification) else self.task
+        return (
+            replace(self.task, label_smoothing=phase.label_smoothing) if isinstance(self.task, Classification) else self.task
+        )
 
     def alone(self) -> "Setting":
         """The same for this process without the others, who may have left."""
@@ -76,7 +79,7 @@ def setting_of(recipe: Recipe, ranks: Ranks) -> Setting:
         raise ConfigError(f"image_shape={recipe.image_shape!r}: the images of {name} have {train.image_shape[0]} channels.")
     if recipe.class_dim and recipe.class_dim < train.classes:
         raise ConfigError(f"class_dim={recipe.class_dim}: {name} has {train.classes} classes.")
-    shared = {"workers": recipe.workers, "rank": ranks.rank, "world": ranks.world, "pin_memory": accelerator}
+    shared: dict[str, Any] = {"workers": recipe.workers, "rank": ranks.rank, "world": ranks.world, "pin_memory": accelerator}
     return Setting(
         recipe=recipe,
         ranks=ranks,

@@ -3,8 +3,9 @@
 import json
 import os
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from quaver.errors import ConfigError, StorageError
 
@@ -64,11 +65,6 @@ class MetricsFile(Listener):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self.file: BinaryIO = open(path, "ab")  # noqa: SIM115
-        except OSError as error:
-            raise StorageError(f"{path}: cannot be written: {error}.") from error
 
     def logged(self, line: Line) -> None:
         """A line with the batch."""
@@ -79,22 +75,30 @@ class MetricsFile(Listener):
         self._write({"phase": line.phase, "epoch": line.at.epoch, "step": line.at.step, "evaluation": line.figures})
 
     def mark(self) -> int:
-        """The file's length, once all of it is on disk."""
-        try:
-            self.file.flush()
-            os.fsync(self.file.fileno())
-        except OSError as error:
-            raise StorageError(f"{self.path}: could not be written: {error}. Make room, then go on.") from error
-        return self.file.tell()
+        """The file's length."""
+        return self.path.stat().st_size if self.path.exists() else 0
 
     def cut(self, mark: int) -> None:
         """The file as it was at the mark."""
-        self.file.flush()
-        self.file.truncate(mark)
-        self.file.seek(mark)
+        if self.mark() > mark:
+            os.truncate(self.path, mark)
 
     def _write(self, record: dict[str, Any]) -> None:
-        self.file.write((json.dumps(record) + "\n").encode())
+        line = json.dumps(_plain(record))
+        try:
+            with open(self.path, "ab") as file:
+                file.write(f"{line}\n".encode())
+                file.flush()
+                os.fsync(file.fileno())  # what a checkpoint counts on must outlast a crash as it does
+        except OSError as error:
+            raise StorageError(f"{self.path}: could not be written: {error}. Make room, then go on.") from error
+
+
+def _plain(value: Any) -> Any:
+    """The same with words for NaN and infinity, for which JSON has none."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 class TensorBoard(Listener):
