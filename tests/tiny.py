@@ -17,17 +17,22 @@ from quaver.training.listener import Listener
 class Tiny(nn.Module):
     """Convolution, batch norm, a residual addition, dropout: what a state can hide in."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_classes: int = 4) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
         self.body = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8))
         self.drop = nn.Dropout(0.2)
-        self.head = nn.Linear(8, 4)
+        self.head = nn.Linear(8, num_classes)
 
     def forward(self, x):
         x = self.stem(x)
         x = torch.relu(self.body(x) + x)
         return self.head(self.drop(x.mean((2, 3))))
+
+
+def net(num_classes=4):
+    """For the command line: ``--model tiny:net``."""
+    return Tiny(num_classes)
 
 
 class Noise:

@@ -64,6 +64,11 @@ class RunFolder:
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be written to: {error}.") from error
 
+    def sweep(self) -> None:
+        """Remove the drafts that a killed run left among its artefacts."""
+        for draft in [*self.path.glob("int8/.*"), *self.path.glob("mobile/.*"), *self.path.glob("float/.*")]:
+            shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink(missing_ok=True)
+
     def write_weights(self, weights: dict[str, Tensor]) -> None:
         """The float weights, in one step."""
         import safetensors.torch

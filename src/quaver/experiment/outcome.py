@@ -24,6 +24,7 @@ def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
 def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
     """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
     frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
+    folder.sweep()
     write_tree(frozen, folder.path)
     ops = int8.ops()
     report = _about(setting) | _named("fp32", before.figures) | _named("qat", after.figures)

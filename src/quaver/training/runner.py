@@ -1,5 +1,6 @@
 """The program as a step runs it: with the schedule's changes, compiled, over several processes."""
 
+from inspect import signature
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,6 +13,12 @@ from quaver.training.batch_norm import with_fixed_statistics
 from quaver.training.compiled import compile_training
 from quaver.training.ranks import Ranks
 
+# statistics and ranges are the same everywhere after each step; torch 2.13 has another word for not sending them around
+_KNOWN = signature(DistributedDataParallel).parameters
+_BUFFERS_ARE_EQUAL: dict[str, Any] = {
+    "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False
+}
+
 
 class Runner:
     """Calls a program in training. What changes on the way are views over the same tensors, so an optimizer sees nothing."""
@@ -23,7 +30,7 @@ class Runner:
         self._stage = _Stage(program)
         called: Any = self._stage
         if self.several:
-            called = DistributedDataParallel(self._stage, broadcast_buffers=False)
+            called = DistributedDataParallel(self._stage, **_BUFFERS_ARE_EQUAL)
         self._call = compile_training(called) if compile else called
 
     def arrange(self, *, fixed_statistics: bool, observing: bool) -> None:
