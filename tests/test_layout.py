@@ -19,6 +19,7 @@ ORDER = [
     "program",
     "data",
     "models",
+    "detection",
     "capture",
     "passes",
     "training",

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from quaver.errors import StorageError
+from quaver.models.yolov3 import YOLOv3
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")  # under which training scripts keep the weights in a checkpoint
 PARALLEL = "module."  # what DistributedDataParallel puts before every name
@@ -55,9 +56,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def head_names(model: nn.Module) -> list[str]:
-    """The names of the last layer's parameters: in a classifier, those whose shape follows the number of classes."""
-    layers = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
-    return [f"{layers[-1]}.{name}" for name, _ in model.get_submodule(layers[-1]).named_parameters()] if layers else []
+    """The parameters whose shape follows the number of classes: of a detector's heads, or else of the last layer."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    heads = model.head_layers() if isinstance(model, YOLOv3) else layers[-1:]
+    own = {id(parameter) for head in heads for parameter in head.parameters()}
+    return [name for name, parameter in model.named_parameters() if id(parameter) in own]
 
 
 _WAY_OUT = "Is it the same architecture, with the same options?"

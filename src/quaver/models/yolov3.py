@@ -51,12 +51,13 @@ class Level(nn.Module):
             conv_bn(width, 2 * width, 3),
             conv_bn(2 * width, width, 1),
         )
-        self.tip = nn.Sequential(conv_bn(width, 2 * width, 3), nn.Conv2d(2 * width, outputs, 1))
+        self.tip = conv_bn(width, 2 * width, 3)
+        self.head = nn.Conv2d(2 * width, outputs, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What goes on to the finer level, and the map of boxes."""
         x = self.body(x)
-        return x, self.tip(x)
+        return x, self.head(self.tip(x))
 
 
 class YOLOv3(nn.Module):
@@ -75,10 +76,10 @@ class YOLOv3(nn.Module):
         self.up = nn.ModuleList(
             nn.Sequential(conv_bn(width, width // 2, 1), nn.Upsample(scale_factor=2)) for width in widths[1:]
         )
-        for level in self.levels:
-            bias = level.tip[1].bias.detach().view(BOXES, 5 + num_classes)  # type: ignore[index,union-attr]
-            bias.zero_()
-            bias[:, 4] = -math.log(1 / FEW - 1)
+        for head in self.head_layers():
+            assert head.bias is not None
+            nn.init.zeros_(head.bias)
+            head.bias.detach().view(BOXES, 5 + num_classes)[:, 4] = -math.log(1 / FEW - 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """Three maps, the finest first."""
@@ -87,6 +88,10 @@ class YOLOv3(nn.Module):
         carried, second = self.levels[1](torch.cat([self.up[1](carried), middle], 1))
         _, first = self.levels[0](torch.cat([self.up[0](carried), fine], 1))
         return first, second, last
+
+    def head_layers(self) -> list[nn.Conv2d]:
+        """The layers whose shape follows the number of classes."""
+        return [level.head for level in self.levels]  # type: ignore[misc]
 
     def start_from(self, classifier: MobileNetV1) -> None:
         """Begin with the layers of a trained classifier of the same scale."""

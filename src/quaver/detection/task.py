@@ -1,0 +1,81 @@
+"""Detection as a task: what to minimise, and how good a model is, whatever computes it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from quaver.data import Loader, Target
+from quaver.detection.average_precision import average_precision
+from quaver.detection.detect import Found, detect
+from quaver.detection.loss import yolo_loss
+from quaver.detection.places import Anchors, published_anchors
+
+Batches = Iterable[tuple[Tensor, Sequence[Target]]]
+Maps = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Finding objects of ``classes`` kinds in images of ``image_size`` pixels, with a YOLOv3.
+
+    ``anchors`` are width and height in pixels of three boxes for each of its maps; the paper's, scaled to the images,
+    unless given.
+    """
+
+    classes: int
+    image_size: int
+    anchors: Anchors = ()
+    metric: ClassVar[str] = "mAP50"
+    """The figure of `evaluate` that says which of two models is better; higher is."""
+
+    @property
+    def _anchors(self) -> Anchors:
+        return self.anchors or published_anchors(self.image_size)
+
+    def loss(self, output: Maps, target: Sequence[Target]) -> Tensor:
+        """What training minimises."""
+        return yolo_loss(output, target, self.image_size, self._anchors)
+
+    def find(self, model: Callable[..., Any], images: Tensor) -> list[Found]:
+        """The objects that a model sees in images: a module, a program of any stage, or an artefact on its engine."""
+        return detect(_maps(model, images), self.image_size, self._anchors)
+
+    def evaluate(self, model: Callable[..., Any], batches: Loader | Batches) -> dict[str, float]:
+        """Mean average precision over all images, as ``mAP`` and ``mAP50``; a module is left in the mode it was in.
+
+        ``batches`` are images and targets, or a loader of them. In a distributed run, every rank gives its own and gets the
+        figures of all.
+        """
+        was_training = isinstance(model, nn.Module) and model.training
+        if isinstance(model, nn.Module):
+            model.eval()
+        found: list[Found] = []
+        targets: list[Target] = []
+        for images, target in batches.epoch(0) if isinstance(batches, Loader) else batches:
+            found += [Found(*(tensor.cpu() for tensor in seen)) for seen in self.find(model, images)]
+            targets += target
+        if was_training:
+            model.train()  # type: ignore[attr-defined]
+        found, targets = (_of_all_ranks(own) for own in (found, targets))
+        return average_precision(found, targets, self.classes)
+
+
+@torch.no_grad()
+def _maps(model: Callable[..., Any], images: Tensor) -> Maps:
+    if not isinstance(model, nn.Module):
+        return tuple(torch.from_numpy(np.asarray(values)) for values in model(images.cpu().numpy()))
+    parameter = next(model.parameters(), None)
+    maps: Maps = model(images if parameter is None else images.to(parameter.device))
+    return maps
+
+
+def _of_all_ranks(own: list[Any]) -> list[Any]:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return own
+    parts: list[list[Any]] = [[] for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather_object(parts, own)
+    return [one for part in parts for one in part]
