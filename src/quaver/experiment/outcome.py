@@ -1,17 +1,21 @@
 """What comes of a run: the artefacts, and the figures of the report. No times in it: equal runs leave equal files."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from quaver.data import Loader
 from quaver.deployment import write_tree
 from quaver.experiment.folder import RunFolder
 from quaver.experiment.journey import Trained
 from quaver.experiment.setting import Setting
 from quaver.measure.verify import verify
 from quaver.pipeline import convert
+from quaver.program import Program
 from quaver.program.storage import WEIGHTS_PATTERN
+from quaver.runtime import load
 
 
 def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
@@ -36,18 +40,20 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
         "float_ops": {op.name: op.reason for op in ops if not op.quantized},
         "rollbacks": before.rollbacks + after.rollbacks,
     }
-    if setting.recipe.verify_images:
-        result = verify(int8, folder.path / "int8" / "model.xml", _some(setting))
-        report |= {
-            "deployed_top1": result.accuracy_deployed,
-            "deployed_top5": result.top5_deployed,
-            "agreement": result.agreement,
-            "integers_equal": result.integers_equal,
-            "verified_images": result.images,
-            "engine": result.engine,
-            "cpu": result.cpu,
-        }
-    return report
+    return report | (_deployed(setting.alone(), folder, int8) if setting.recipe.verify_images else {})
+
+
+def _deployed(setting: Setting, folder: RunFolder, int8: Program) -> dict[str, Any]:
+    """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
+    artefact, some = folder.path / "int8" / "model.xml", _Some(setting.test, setting.recipe.verify_images)
+    result = verify(int8, artefact, (images for images, _ in some))
+    return _named("deployed", setting.task.evaluate(load(artefact), some)) | {
+        "agreement": result.agreement,
+        "integers_equal": result.integers_equal,
+        "verified_images": result.images,
+        "engine": result.engine,
+        "cpu": result.cpu,
+    }
 
 
 def _about(setting: Setting) -> dict[str, Any]:
@@ -70,11 +76,23 @@ def _bytes(trained: Trained) -> int:
     return sum(tensor.nbytes for name, tensor in trained.program.state_dict().items())
 
 
-def _some(setting: Setting) -> Iterator[tuple[Tensor, Any]]:
-    """Test images for the engine, as many as were asked for."""
-    left = setting.recipe.verify_images
-    for images, labels in setting.alone().test.epoch(0):
-        if left <= 0:
-            return
-        yield images[:left], labels[:left]
-        left -= len(images)
+@dataclass(frozen=True)
+class _Some:
+    """The first batches of a loader, up to a number of images."""
+
+    loader: Loader
+    images: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
+        return self.epoch(0)
+
+    def __len__(self) -> int:
+        return -(-min(self.images, len(self.loader.dataset)) // self.loader.batch_size)
+
+    def epoch(self, k: int, start: int = 0) -> Iterator[tuple[Tensor, Any]]:
+        left = self.images
+        for images, targets in self.loader.epoch(k, start):
+            if left <= 0:
+                return
+            yield images[:left], targets[:left]
+            left -= len(images)

@@ -10,6 +10,8 @@ from quaver.errors import ConfigError
 from quaver.models.by_name import canonical
 from quaver.models.outside import split
 
+DETECTORS = ("yolov3_mobilenet_v1",)
+
 
 def problems_of(recipe: Recipe, command: Command) -> list[str]:
     """Names that nothing goes by, files that are not there, options that exclude each other: a line each."""
@@ -43,11 +45,15 @@ def _recognized(place: Path) -> str | None:
 
 def _model(recipe: Recipe) -> list[str]:
     found = []
-    if ":" not in recipe.model and not split(recipe.model)[1]:
-        try:
-            canonical(recipe.model)
-        except ConfigError as error:
-            found.append(str(error))
+    try:
+        known = "" if ":" in recipe.model or split(recipe.model)[1] else canonical(recipe.model)
+        if known and (known in DETECTORS) != (dataset_name(recipe) == "voc"):
+            found.append(
+                f"model={recipe.model!r} and dataset={dataset_name(recipe)!r}: one is for detection, the other is not. voc "
+                f"goes with {', '.join(DETECTORS)}."
+            )
+    except ConfigError as error:
+        found.append(str(error))
     if recipe.pretrained_fp32_model and not Path(recipe.pretrained_fp32_model).exists():
         found.append(f"pretrained_fp32_model={recipe.pretrained_fp32_model!r}: there is no such file.")
     return found

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from quaver.config.recipe import Phase, Recipe
 from quaver.data import Loader, open_dataset
+from quaver.detection import Detection
 from quaver.errors import ConfigError
 from quaver.experiment.plausible import dataset_name
 from quaver.models import build
@@ -49,7 +50,8 @@ class Setting:
     def alone(self) -> "Setting":
         """The same for this process without the others, who may have left."""
         test = Loader(self.test.dataset, self.recipe.batch_size, shuffle=False, workers=self.recipe.workers)
-        return replace(self, ranks=Ranks(), test=test, task=Classification())
+        task = Classification() if isinstance(self.task, Classification) else self.task
+        return replace(self, ranks=Ranks(), test=test, task=task)
 
     def model(self) -> nn.Module:
         """The model with fresh weights, the same for the same seed."""
@@ -87,7 +89,7 @@ def setting_of(recipe: Recipe, ranks: Ranks) -> Setting:
         dataset=name,
         train=Loader(train, recipe.batch_size, shuffle=True, drop_last=True, seed=recipe.seed, **shared),
         test=Loader(val, recipe.batch_size, shuffle=False, **shared),
-        task=Classification(ranks=ranks),
+        task=Detection(train.classes, train.image_shape[1]) if name == "voc" else Classification(ranks=ranks),
         classes=recipe.class_dim or train.classes,
         image_shape=train.image_shape,
     )

@@ -1,8 +1,10 @@
 """Classification as a task: cross entropy, top-1 and top-5."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,6 +21,8 @@ class Classification:
 
     label_smoothing: float = 0.0
     ranks: Ranks = field(default_factory=Ranks)
+    metric: ClassVar[str] = "top1"
+    """The figure of `evaluate` that says which of two models is better; higher is."""
 
     def loss(self, output: Any, target: Tensor) -> Tensor:
         """Cross entropy with smoothed labels; further outputs of the model count a third as much."""
@@ -41,24 +45,37 @@ class Classification:
         return {"acc_top1": hits[0] / len(target), "acc_top5": hits[1] / len(target)}
 
     @torch.no_grad()
-    def evaluate(self, model: nn.Module, loader: Batches) -> dict[str, float]:
-        """Top-1, top-5 and loss over all images; the model is left in the mode it was in."""
-        was_training = model.training
-        model.eval()
-        device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+    def evaluate(self, model: Callable[..., Any], loader: Batches) -> dict[str, float]:
+        """Top-1, top-5 and loss over all images; a module is left in the mode it was in.
+
+        ``model`` is a module, a program of any stage, or an artefact on its engine.
+        """
+        was_training = isinstance(model, nn.Module) and model.training
+        run, device = _callable(model)
         sums = torch.zeros(4, dtype=torch.float64, device=device)
         for images, labels in loader.epoch(0):
-            output = _outputs(model(images.to(device)))[0]
-            labels = labels.to(device)
+            output, labels = _outputs(run(images.to(device)))[0], labels.to(device)
             loss = F.cross_entropy(output.float(), labels, reduction="sum")
             sums += torch.stack([*_hits(output, labels), loss, torch.full_like(loss, len(labels))])
         if was_training:
-            model.train()
+            model.train()  # type: ignore[attr-defined]
         top1, top5, loss, images = self.ranks.total(sums).tolist()
         return {"top1": top1 / images, "top5": top5 / images, "loss": loss / images, "images": int(images)}
 
 
-def _outputs(output: Any) -> list[Tensor]:
+def _callable(model: Callable[..., Any]) -> tuple[Callable[[Tensor], Any], torch.device]:
+    """The model in evaluation as a function of images, and where it wants them."""
+    if isinstance(model, nn.Module):
+        model.eval()
+        return model, next((x.device for x in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+
+    def on_engine(images: Tensor) -> Tensor:
+        return torch.from_numpy(np.asarray(_outputs(model(images.numpy()))[0]))
+
+    return on_engine, torch.device("cpu")
+
+
+def _outputs(output: Any) -> list[Any]:
     return list(output) if isinstance(output, list | tuple) else [output]
 
 

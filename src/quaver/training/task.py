@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from torch import Tensor, nn
+from torch import Tensor
 
 
 class Batches(Protocol):
@@ -19,20 +19,19 @@ class Batches(Protocol):
 
 
 class Task(Protocol):
-    """What a model is trained for."""
+    """What a model is trained for.
+
+    A task may also have ``figures(output, target)``, means over a batch by name for log lines, and
+    ``distillation(output, teacher, temperature)``, how far an output is from the float model's.
+    """
 
     def loss(self, output: Any, target: Any) -> Tensor:
         """What training makes smaller: a mean over the batch."""
         ...
 
-    def distillation(self, output: Any, teacher: Any, temperature: float) -> Tensor:
-        """How far an output is from the float model's."""
-        ...
+    def evaluate(self, model: Any, loader: Any) -> dict[str, float]:
+        """The figures of merit over a data set, every image counted once, over all processes.
 
-    def figures(self, output: Any, target: Any) -> dict[str, Tensor]:
-        """What a log line says of a batch besides its loss: means over the batch."""
-        ...
-
-    def evaluate(self, model: nn.Module, loader: Batches) -> dict[str, float]:
-        """The figures of merit over a data set, every image counted once, over all processes."""
+        ``model`` is a module or an artefact on its engine, ``loader`` has `Batches`' ``epoch``.
+        """
         ...

@@ -111,7 +111,8 @@ class Trainer:
             return loss
         with torch.no_grad():
             wise = self.job.teacher(images)
-        learned = self.job.task.distillation(output, wise, self.phase.distill_temperature)
+        task: Any = self.job.task
+        learned: Tensor = task.distillation(output, wise, self.phase.distill_temperature)
         return (1 - self.phase.distill) * loss + self.phase.distill * learned
 
     def _between_steps(self, images: Tensor, target: Any, output: Any, loss: Tensor) -> None:
@@ -131,7 +132,9 @@ class Trainer:
             self._stop_if_asked()
 
     def _log(self, images: Tensor, target: Any, output: Any, loss: Tensor) -> None:
-        figures = {"loss": loss.detach().float()} | self.job.task.figures(output, target)
+        figures = {"loss": loss.detach().float()}
+        if hasattr(self.job.task, "figures"):
+            figures |= self.job.task.figures(output, target)
         means = self.job.ranks.total(torch.stack(list(figures.values()))) / self.job.ranks.world
         values = dict(zip(figures, means.tolist(), strict=True))
         values["lr"] = self.state.optimizers[0].param_groups[0]["lr"]
@@ -268,6 +271,9 @@ class _Stoppable:
 
     def __len__(self) -> int:
         return len(self.batches)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
+        return self.epoch(0)
 
     def epoch(self, k: int, start: int = 0) -> Iterator[tuple[Tensor, Any]]:
         for batch in self.batches.epoch(k, start):
