@@ -16,7 +16,7 @@ from quaver.data import Loader, open_dataset
 from quaver.training.across_ranks import across_ranks
 from quaver.training.checkpoint import Checkpoints
 from quaver.training.classification import Classification
-from quaver.training.ranks import Ranks, join, leave
+from quaver.training.ranks import Ranks, join
 from quaver.training.trainer import Trainer
 from tiny import Noise, tiny_job
 
@@ -122,6 +122,20 @@ def counted(ranks):
     return {"own": torch.tensor(own), "figures": torch.tensor([figures["top1"], figures["loss"], figures["images"]])}
 
 
+def fall_over(ranks):
+    """The second process dies in its third step, while the first waits for it."""
+    plain, steps = torch.optim.SGD.step, []
+
+    def step(self, *args, **kwargs):
+        steps.append(1)
+        if ranks.rank == 1 and len(steps) == 3:
+            raise RuntimeError("rank 1 fell over")
+        return plain(self, *args, **kwargs)
+
+    torch.optim.SGD.step = step
+    trained(ranks, num_epochs=9)
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     ranks = join(accelerator=False)
@@ -132,7 +146,7 @@ def main(folder: Path) -> None:
     found["counted"] = counted(ranks)
     flat = {f"{run}/{name}": tensor.contiguous().clone() for run, state in found.items() for name, tensor in state.items()}
     save_file(flat, folder / f"rank{ranks.rank}.safetensors")
-    leave(ranks)
+    fall_over(ranks)
 
 
 def alone() -> dict[str, dict[str, torch.Tensor]]:

@@ -31,11 +31,19 @@ def start(*command, world=2, **options):
 
 
 @pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    """What the two processes ended with: a table of runs, each a table of tensors, per process."""
+def ended(tmp_path_factory):
+    """Two processes that ran, and fell over at last: their folder, exit codes and what they wrote of errors."""
     folder = tmp_path_factory.mktemp("ranks")
-    children = start(TESTS / "two_processes.py", folder)
-    assert [child.wait(timeout=200) for child in children] == [0, 0]
+    children = start(TESTS / "two_processes.py", folder, stderr=subprocess.PIPE, text=True)
+    errors = [child.communicate(timeout=300)[1] for child in children]
+    return folder, [child.returncode for child in children], errors
+
+
+@pytest.fixture(scope="module")
+def ranks(ended):
+    """What the two processes came to: a table of runs, each a table of tensors, per process."""
+    folder, _, errors = ended
+    assert (folder / "rank1.safetensors").exists(), errors
     found = []
     for rank in range(2):
         runs = {}
@@ -105,3 +113,11 @@ def test_evaluation_counts_every_image_exactly_once(ranks, alone):
     assert abs(own[0] - own[1]) <= 8  # the last batch may be shared unevenly, by one image per batch
     assert torch.equal(figures[0], figures[1])
     torch.testing.assert_close(figures[0], alone["counted"]["figures"], rtol=1e-6, atol=0)
+
+
+def test_one_process_that_dies_ends_the_job_with_its_error(ended):
+    _, codes, errors = ended
+
+    assert codes[0] != 0
+    assert codes[1] != 0
+    assert "RuntimeError: rank 1 fell over" in errors[1]
