@@ -11,7 +11,7 @@ from quaver.training.listener import Line, Listener, Position
 class Screen(Listener):
     """Shows a run on a console; on one that is no terminal, the log lines alone.
 
-    ``lines``: whether each log line is printed, in the form of the reference, or only the bar moves.
+    ``lines``: whether log lines are printed, in the form of the reference, or only the bar moves.
     """
 
     def __init__(self, console: Console, *, lines: bool = True) -> None:
@@ -37,8 +37,6 @@ class Screen(Listener):
 
     def started(self, phase: str, at: Position, steps_per_epoch: int, epochs: int) -> None:
         """A bar for the phase, as far as it has come."""
-        if self.task is not None:
-            self.progress.update(self.task, visible=False)
         total = epochs * steps_per_epoch
         self.task = self.progress.add_task(phase, total=total, completed=at.step, figures="")
 
@@ -60,6 +58,8 @@ class Screen(Listener):
 
     def evaluated(self, line: Line) -> None:
         """The figures over the test set."""
+        if not self.lines:
+            return
         words = "; ".join(f"{name}: {value:.4f}" for name, value in line.figures.items() if name != "images")
         self._print(f"epoch[{line.at.epoch}] - {line.phase}, test set - {words}")
 
