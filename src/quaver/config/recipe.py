@@ -56,7 +56,7 @@ def epoch_or_never() -> Rule:
 class Phase:
     """How long and how a model is trained."""
 
-    num_epochs: int = option(5, whole(0), "Epochs.")
+    num_epochs: int = option(4, whole(0), "Epochs.")
     lr: float = option(0.05, number(), "Learning rate at the beginning.")
     lr_strategy: str = option("cosine_decay", one_of(*LR_STRATEGIES), "How the learning rate falls.")
     lr_step_epochs: tuple[int, ...] = option((30, 60, 90), _rising(), "piecewise_decay: the epochs at which it falls.")
