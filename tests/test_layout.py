@@ -28,6 +28,7 @@ ORDER = [
     "export",
     "measure",
     "deployment",
+    "experiment",
     "cli",
 ]
 

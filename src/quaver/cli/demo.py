@@ -7,13 +7,12 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from quaver.capture import capture
-from quaver.data import load_digits
+from quaver.cli.screen import Screen
+from quaver.config.recipe import Phase, QuantPhase
+from quaver.data import Loader, open_dataset
 from quaver.deployment import write_tree
 from quaver.errors import ConfigError, StorageError
 from quaver.export import export
@@ -25,7 +24,9 @@ from quaver.pipeline import convert, quant_aware
 from quaver.program import Program
 from quaver.program.storage import WEIGHTS_PATTERN
 from quaver.runtime import load
-from quaver.training import evaluate, fit
+from quaver.training.classification import Classification
+from quaver.training.job import Job
+from quaver.training.trainer import Trainer
 
 
 def demo(
@@ -40,39 +41,50 @@ def demo(
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: this is a file. Name a folder, or one that does not exist yet.")
     torch.manual_seed(seed)
-    training, test = load_digits()
-    test_batches = DataLoader(test, 256)
+    batches = Loader(open_dataset("digits", "train"), batch_size, shuffle=True, seed=seed, drop_last=True)
+    test = Loader(open_dataset("digits", "val"), 256, shuffle=False)
     model = MobileNetV1(num_classes=10, scale=0.5, small_images=True)
+    example = (torch.zeros(1, *test.dataset.image_shape),)
+    task = Classification()
 
-    train_with_bar(console, "float training", model, training, batch_size, epochs, lr=0.05)
-    fp32_top1 = evaluate(model, test_batches)
-    qat = quant_aware(model, example_inputs=(test[0][0][None],))
-    train_with_bar(console, "int8-aware training", qat, training, batch_size, qat_epochs, lr=0.005)
+    def top1(program: Program) -> float:
+        return task.evaluate(program, test)["top1"]
+
+    with Screen(console, lines=False) as screen:
+
+        def trained(title: str, program: Program, phase: Phase) -> Program:
+            job = Job(name=title, program=program, task=task, phase=phase, batches=batches, seed=seed, listeners=(screen,))
+            Trainer(job).run()
+            return program
+
+        fp32 = trained("float training", capture(model, example), Phase(num_epochs=epochs, lr=0.05, nesterov=True))
+        fp32_top1 = top1(fp32)
+        qat = trained("int8-aware training", quant_aware(fp32), QuantPhase(num_epochs=qat_epochs, nesterov=True))
     frozen, int8 = convert(qat, save_int8=True)
     report: dict[str, Any] = {
         "fp32_top1": fp32_top1,
-        "qat_top1": evaluate(qat, test_batches),
-        "frozen_top1": evaluate(frozen, test_batches),
-        "int8_top1": evaluate(int8, test_batches),
+        "qat_top1": top1(qat),
+        "frozen_top1": top1(frozen),
+        "int8_top1": top1(int8),
         "fp32_bytes": sum(tensor.nbytes for tensor in model.state_dict().values()),
         "int8_bytes": 0,
-        "test_images": len(test),
+        "test_images": len(test.dataset),
         "quantized_ops": sum(op.quantized for op in int8.ops()),
         "float_ops": {op.name: op.reason for op in int8.ops() if not op.quantized},
     }
     with console.status("writing float/, int8/ and mobile/, and opening them again"):
         write_tree(frozen, out)
-        float_model = export(capture(model, (test[0][0][None],)), out / "fp32" / "model.xml")
+        float_model = export(fp32, out / "fp32" / "model.xml")
     report["int8_bytes"] = sum(file.stat().st_size for file in (out / "int8").glob(WEIGHTS_PATTERN))
     with console.status("running the engine"):
-        report |= deployed(int8, out / "int8" / "model.xml", float_model, test_batches)
+        report |= deployed(int8, out / "int8" / "model.xml", float_model, test)
     write_report(out / "report.json", report)
     show(console, out, report, int8)
 
 
-def deployed(int8: Program, artefact: Path, float_model: Path, batches: DataLoader[Any]) -> dict[str, Any]:
+def deployed(int8: Program, artefact: Path, float_model: Path, test: Loader) -> dict[str, Any]:
     """What the engine makes of the int8 model: accuracy, agreement with the simulation, and speed beside the float model."""
-    result = verify(int8, artefact, batches)
+    result = verify(int8, artefact, test.epoch(0))
     latency = measure({"fp32_ms": load(float_model), "int8_ms": load(artefact)}, 1, rounds=100)
     milliseconds = {name: taken.median_ms for name, taken in latency.items()}
     return {
@@ -84,30 +96,6 @@ def deployed(int8: Program, artefact: Path, float_model: Path, batches: DataLoad
         **milliseconds,
         "speedup": milliseconds["fp32_ms"] / milliseconds["int8_ms"],
     }
-
-
-def train_with_bar(
-    console: Console,
-    title: str,
-    model: nn.Module,
-    data: TensorDataset,
-    batch_size: int,
-    epochs: int,
-    lr: float,
-) -> None:
-    """`fit` with a progress bar that shows the loss and the time left."""
-    batches = DataLoader(data, batch_size, shuffle=True, drop_last=True)
-    columns = (
-        TextColumn("{task.description:20}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(title, total=epochs * len(batches), loss=float("nan"))
-        fit(model, batches, epochs=epochs, lr=lr, on_step=lambda loss, images: progress.update(task, advance=1, loss=loss))
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:

@@ -42,7 +42,10 @@ class AbsMax(Quantizer):
         with torch.no_grad():
             if self.training and self.observing and tensor is not None:
                 self.observe(x, tensor)
-            largest = self.largest(x) if x.numel() else self.threshold
+            if self.synced and self.training:
+                largest = self.largest_over_ranks(x)
+            else:
+                largest = self.largest(x) if x.numel() else self.threshold
             if self.training:  # a batch with NaN or Inf is rounded like the one before it, and is all NaN if it is the first
                 before = torch.where(self.threshold > 0, self.threshold, torch.nan)
                 largest = torch.where(torch.isfinite(largest), largest, before)

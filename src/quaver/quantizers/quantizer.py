@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from quaver.grid import Grid
 from quaver.quantizers.arithmetic import Stored, fake_quantize, integers_with_gradient, scale_of
@@ -46,6 +46,7 @@ class Quantizer(nn.Module):
         self.pairs = options.get("pairs")
         self.observing = True
         self.quantizing = True
+        self.synced = False  # several processes observe as one: `quaver.training.across_ranks` switches it on
         self.preprocess: nn.Module | None = None
         # How many observed tensors held NaN or Inf. They are left out of the range; a program names them in a warning.
         self.nonfinite: Tensor
@@ -123,11 +124,21 @@ class Quantizer(nn.Module):
         low, high = torch.aminmax(x)
         return torch.maximum(-low, high).float()
 
+    def largest_over_ranks(self, x: Tensor) -> Tensor:
+        """max|x| over the batches of all processes, the same bits in each; Inf where one of them holds NaN or Inf."""
+        own = self.largest(x) if x.numel() else torch.full((), -torch.inf, device=x.device)
+        largest = torch.where(torch.isnan(own), torch.inf, own)  # NaN has no place in an order
+        distributed.all_reduce(largest, distributed.ReduceOp.MAX)
+        return largest
+
     def observed_largest(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """max|x|, and whether it can be used: it is counted, not used, where it is NaN or Inf."""
-        if x.numel() == 0:  # an empty batch says nothing about the range, and has no maximum
+        if self.synced:
+            largest = self.largest_over_ranks(x)
+        elif x.numel() == 0:  # an empty batch says nothing about the range, and has no maximum
             return torch.zeros((), device=x.device), torch.zeros((), dtype=torch.bool, device=x.device)
-        largest = self.largest(x)
+        else:
+            largest = self.largest(x)
         finite = torch.isfinite(largest)
         self.nonfinite.add_(~finite)
         return largest, finite
