@@ -25,7 +25,7 @@ from quaver.operators import (
 )
 from quaver.program import EVAL, TRAIN, Op, OpPlan, Placements, Program, Stage, copy_graph
 from quaver.program.views import mount, read
-from quaver.quantizers import CustomQuantizer, Quantizer, build
+from quaver.quantizers import PACT, CustomQuantizer, Quantizer, build
 from quaver.quantizers.custom import as_module
 from quaver.quantizers.observer import Observer
 
@@ -148,17 +148,17 @@ class _Placing:
         axis = channel_axis(op_type)
         title = parameter
         known = self.modules.get(title)
-        if known is not None and getattr(known, "axis", axis) != axis:  # one weight, used along two axes
+        if known is not None and known.axis not in (None, axis):  # one weight, used along two axes
             title = f"{parameter}_axis{axis % 2}"
         if title not in self.modules:
             shape = tuple(read(self.old, parameter).shape)
             own: dict[str, Any] = {"pairs": pair_axis(node, op_type, shape)} if options.get("pairs") else {}
-            if options["kind"] == "channel_wise_abs_max":
+            if "axis" in options:
                 own["axis"] = axis
             self.modules[title] = self.quantizer(title, options | own)
             self.weights[title] = parameter
-            if "axis" in own:  # thresholds from the start, so that a compiled step finds them in their place and shape
-                self.modules[title].range_for(read(self.old, parameter), None)
+            if "axis" in own or options["kind"] == "learned_step":
+                self.modules[title].begin(read(self.old, parameter).detach())
         self.roles[name]["weight"] = title
         for mode, ops in self.ops.items():
             if name in ops:
@@ -202,7 +202,8 @@ class _Placing:
         sources = self.sources(group)
         readers = [(name, position, tensor) for tensor in group for name, position in self.wishes_on(tensor)]
         title = self.tensor_name(sources[0])
-        options = next(self.plan[name].inputs[position] for name, position, _ in readers)
+        wishes = [self.plan[name].inputs[position] for name, position, _ in readers]
+        options = max(wishes, key=lambda wish: wish["bits"])  # the first, unless another reader asks for more bits
         self.modules[title] = self.quantizer(title, options | {"signed": signed, "narrow": False, "tensors": len(sources)})
         order = {tensor: index for index, tensor in enumerate(sources)}
         calls: dict[tuple[str, fx.Node], fx.Node] = {}
@@ -255,14 +256,17 @@ class _Placing:
     def quantizer(self, title: str, options: dict[str, Any]) -> Quantizer:
         """A new quantizer, or the one that an earlier pass placed there with the same options."""
         options = dict(options)
-        function, preprocess = options.pop("function", None), options.pop("preprocess", None)
-        if title in self.old.placements.quantizers and function is None and preprocess is None:
-            placed = self.old.quantizer(title)
-            if placed.options() == build(**options).options():
-                return placed
-        module = build(**options) if function is None else CustomQuantizer(function)
+        made_of = options.pop("function", None), options.pop("preprocess", None)
+        function, preprocess = made_of
+        module = build(**options) if function is None else CustomQuantizer(function, title)
         if preprocess is not None:
-            module.preprocess = as_module(preprocess)
+            module.preprocess = as_module(PACT if preprocess == "PACT" else preprocess, title)
+        module.tensor, module.made_of = title, made_of
+        if title in self.old.placements.quantizers:
+            placed = self.old.quantizer(title)
+            same = function is placed.made_of[0] and preprocess is placed.made_of[1]
+            if (same or isinstance(module.preprocess, PACT)) and placed.options() == module.options():
+                return placed
         return module
 
     def call(self, mode: str, title: str, tensor: fx.Node, index: int | None) -> fx.Node:
