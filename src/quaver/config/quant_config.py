@@ -107,7 +107,8 @@ class QuantConfig:
     def leaves_products_float(self) -> bool:
         """Whether matrix products of two activations stay float: they could overflow, and nobody asked for them."""
         target = TARGETS[self.target]
-        could_overflow = self.saturation_safe and self.activation_bits == 8 and target.saturates
+        bits = (self.activation_bits, *(activation for _, (_, activation) in as_pairs(self.layer_bits)))
+        could_overflow = self.saturation_safe and 8 in bits and target.saturates
         return could_overflow and tuple(self.quantize_op_types) == target.op_types
 
 

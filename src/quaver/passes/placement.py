@@ -23,24 +23,12 @@ from quaver.operators import (
     pair_axis,
     weight_of,
 )
+from quaver.passes.reasons import CLAMPS, why_float
+from quaver.passes.tensor_names import free_name, tensor_name
 from quaver.program import EVAL, TRAIN, Op, OpPlan, Placements, Program, Stage, copy_graph
 from quaver.program.views import mount, read
-from quaver.quantizers import PACT, CustomQuantizer, Quantizer, build
-from quaver.quantizers.custom import as_module
-from quaver.quantizers.observer import Observer
-
-CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-ACTIVATIONS = CLAMPS | {
-    "hard_swish",
-    "hard_sigmoid",
-    "swish",
-    "sigmoid",
-    "leaky_relu",
-    "elu",
-    "gelu",
-    "tanh",
-    "mish",
-}
+from quaver.quantizers import PACT, Observer, Quantizer
+from quaver.quantizers.make import make
 
 
 def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], *, unsigned: bool) -> Program:
@@ -255,16 +243,10 @@ class _Placing:
 
     def quantizer(self, title: str, options: dict[str, Any]) -> Quantizer:
         """A new quantizer, or the one that an earlier pass placed there with the same options."""
-        options = dict(options)
-        made_of = options.pop("function", None), options.pop("preprocess", None)
-        function, preprocess = made_of
-        module = build(**options) if function is None else CustomQuantizer(function, title)
-        if preprocess is not None:
-            module.preprocess = as_module(PACT if preprocess == "PACT" else preprocess, title)
-        module.tensor, module.made_of = title, made_of
+        module = make(title, options)
         if title in self.old.placements.quantizers:
             placed = self.old.quantizer(title)
-            same = function is placed.made_of[0] and preprocess is placed.made_of[1]
+            same = all(ours is theirs for ours, theirs in zip(module.made_of, placed.made_of, strict=True))
             if (same or isinstance(module.preprocess, PACT)) and placed.options() == module.options():
                 return placed
         return module
@@ -280,27 +262,7 @@ class _Placing:
         return node
 
     def tensor_name(self, node: fx.Node) -> str:
-        if "op" in node.meta:
-            name = f"{node.meta['op'].name}.output"
-        else:
-            source = node
-            while "op" not in source.meta and source.op == "call_function":
-                source = source.all_input_nodes[0]
-            part = node.args[1] if packet(node) == "getitem" else ""
-            name = f"{source.meta['op'].name}.output{part}" if "op" in source.meta else self.input_name(source)
-        while self.is_taken(name):
-            name += "_"
-        return name
-
-    def is_taken(self, name: str) -> bool:
-        """Whether a quantizer stands at this path, or on the way to it, or behind it."""
-        parts = name.split(".")
-        on_the_way = any(".".join(parts[:length]) in self.modules for length in range(1, len(parts) + 1))
-        return on_the_way or any(title.startswith(f"{name}.") for title in self.modules)
-
-    def input_name(self, placeholder: fx.Node) -> str:
-        inputs = [node for node in self.graphs[EVAL].nodes if node.op == "placeholder"]
-        return self.old.signature.tensors[inputs.index(placeholder)].name if placeholder in inputs else placeholder.name
+        return free_name(tensor_name(node, self.graphs[EVAL], self.old.signature), self.modules)
 
     # what is left
 
@@ -325,21 +287,6 @@ class _Placing:
             self.roles[name]["output"] = title
 
     def explain_the_rest(self) -> None:
-        quantized = {self.ops[EVAL][name]: name for name in self.plan}
-        for node, op_type in self.types.items():
-            name = node.meta["op"].name
-            if name in self.plan or name in self.reasons:
-                continue
-            before = node.all_input_nodes[0] if node.all_input_nodes else None
-            if op_type == "batch_norm" and before in quantized and foldable_batch_norm(before) is node:
-                self.reasons[name] = f"folded into {quantized[before]!r}"
-                quantized[node] = quantized[before]
-            elif op_type in ACTIVATIONS and before in quantized and len(before.users) == 1:
-                self.reasons[name] = f"computed with {quantized[before]!r} in one step, before the result is rounded"
-            elif op_type == "batch_norm":
-                self.reasons[name] = "not folded: no quantized convolution gives it its input and nobody else"
-            else:
-                self.reasons[name] = f"{op_type!r} is not among the op types to quantize"
-        for name in self.ops[TRAIN]:
-            if name not in self.ops[EVAL]:
-                self.reasons[name] = "runs only in training"
+        only_trained = set(self.ops[TRAIN]) - set(self.ops[EVAL])
+        self.reasons = why_float(self.ops[EVAL], frozenset(self.plan), self.reasons)
+        self.reasons |= dict.fromkeys(only_trained, "runs only in training")
