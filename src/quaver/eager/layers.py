@@ -250,13 +250,9 @@ POOLS: dict[type[nn.Module], type[Pool]] = {
     nn.AdaptiveAvgPool2d: Pool,
     nn.MaxPool2d: MaxPool,
 }
-KINDS: dict[type[nn.Module], type[Swapped]] = {
-    **WEIGHTED,
-    **POOLS,
-    nn.BatchNorm1d: BatchNorm,
-    nn.BatchNorm2d: BatchNorm,
-    qnn.Add: Add,
-}
+ROUNDING: dict[type[nn.Module], type[Swapped]] = {**WEIGHTED, **POOLS, qnn.Add: Add}
+"""The layers that get quantizers."""
+KINDS: dict[type[nn.Module], type[Swapped]] = {**ROUNDING, nn.BatchNorm1d: BatchNorm, nn.BatchNorm2d: BatchNorm}
 """What stands for a layer of each class, or of one derived from it."""
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from quaver.config.qat_config import QATConfig
 from quaver.eager.input_spec import InputSpec, specs_of
-from quaver.eager.layers import POOLS, WEIGHTED, Swapped, kind_of, swap, swap_back
+from quaver.eager.layers import ROUNDING, WEIGHTED, Swapped, kind_of, swap, swap_back
 from quaver.eager.live import frozen_program
 from quaver.eager.named import Named, named_layers
 from quaver.eager.signs import unwatch, watch
@@ -75,17 +75,15 @@ class QAT:
         fresh: list[nn.Module] = []
         for found in named_layers(net):
             known = kind_of(found.layer)
-            if known is None or isinstance(found.layer, Swapped) or not found.calls_its_own(known):
-                if known in WEIGHTED and not found.calls_its_own(known) and not self.why_not(found):
-                    _warn_of_own_forward(found)
+            if known is None or isinstance(found.layer, Swapped) or (known in ROUNDING and self.why_not(found)):
                 continue
-            if known not in (*WEIGHTED, *POOLS, Add):  # a batch norm
-                swap(found.layer, known)
-                fresh.append(found.layer)
-            elif not self.why_not(found):
+            if not found.calls_its_own(known):
+                _warn_of_own_forward(found)
+                continue
+            if known in ROUNDING:
                 self.slots.fill(found, known)
-                swap(found.layer, known)
-                fresh.append(found.layer)
+            swap(found.layer, known)
+            fresh.append(found.layer)
         if not any(layer.own() for layer in net.modules() if isinstance(layer, Swapped)):
             warnings.warn("QAT.quantize found no layer to quantize: look at quantizer.why_float(net).", QuaverWarning, 2)
         watch(net, fresh)
