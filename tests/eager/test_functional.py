@@ -54,9 +54,9 @@ def test_the_operand_that_comes_out_of_a_convolution_stays_as_it_is(net):
 
 def test_the_engine_computes_them_in_int8(net, images, tmp_path):
     quanter = quaver.QAT()
-    artefact = quanter.save_quantized_model(net, tmp_path, SPEC)
-
     frozen = quanter.convert(net, SPEC)
+
+    artefact = quaver.export(frozen, tmp_path)
     result = quaver.verify(frozen, artefact, [images, 2 * images])
 
     quantized = {op.name for op in frozen.ops() if op.quantized}

@@ -54,19 +54,33 @@ BETWEEN = {
 }
 
 
+class Every(nn.Module):
+    """All of them side by side: one net, traced once."""
+
+    def __init__(self):
+        super().__init__()
+        self.nets = nn.ModuleList(Two(between) for between in BETWEEN.values())
+
+    def forward(self, x):
+        return [net(x) for net in self.nets]
+
+
+@pytest.fixture(scope="module")
+def read_from_the_graph():
+    program = quaver.quant_aware(Every(), {"quantize_op_types": ["conv2d"]}, example_inputs=(torch.randn(2, 3, 16, 16),))
+    titles = [program.placements.roles[f"nets.{index}.last"]["input"] for index in range(len(BETWEEN))]
+    return {name: program.quantizer(title).grid for name, title in zip(BETWEEN, titles, strict=True)}
+
+
 @pytest.mark.parametrize("mode", ["train", "eval"])
-@pytest.mark.parametrize("between", BETWEEN)
-def test_the_first_forward_shows_what_a_graph_shows(between, mode):
-    net = Two(BETWEEN[between])
-    x = torch.randn(2, 3, 16, 16)
-    program = quaver.quant_aware(Two(BETWEEN[between]), {"quantize_op_types": ["conv2d"]}, example_inputs=(x,))
-    (title,) = [roles["input"] for name, roles in program.placements.roles.items() if name == "last"]
+def test_the_first_forward_shows_what_a_graph_shows(read_from_the_graph, mode):
+    net = quaver.QAT().quantize(Every().train(mode == "train"))
 
-    quaver.QAT().quantize(net)
-    net.train(mode == "train")(x)
+    net(torch.randn(2, 3, 16, 16))
 
-    assert net.last.input_quantizer.grid == program.quantizer(title).grid
-    assert net.first.input_quantizer.grid.signed
+    assert {name: one.last.input_quantizer.grid for name, one in zip(BETWEEN, net.nets, strict=True)} == read_from_the_graph
+    assert all(one.first.input_quantizer.grid.signed for one in net.nets)
+    assert sum(grid.signed for grid in read_from_the_graph.values()) == 12
 
 
 def test_images_that_happen_to_be_positive_are_signed():
