@@ -23,7 +23,11 @@ class QuaverError(Exception):
 
 
 class CaptureError(QuaverError):
-    """The model cannot be turned into a graph."""
+    """The model cannot be turned into a graph. ``fact`` is the message without the way out, which depends on the caller."""
+
+    def __init__(self, message: str, fact: str = "") -> None:
+        super().__init__(message)
+        self.fact = fact or message
 
 
 class ConfigError(QuaverError, ValueError):

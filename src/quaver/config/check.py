@@ -23,6 +23,11 @@ def one_of(*choices: str) -> Rule:
     return Rule(f"one of {', '.join(choices)}", lambda value: value in choices, choices)
 
 
+def one_of_or_none(*choices: str) -> Rule:
+    """Exactly one of these, or None."""
+    return Rule(f"None or one of {', '.join(choices)}", lambda value: value is None or value in choices, choices)
+
+
 def boolean() -> Rule:
     """True or False, nothing that merely behaves like it."""
     return Rule("True or False", lambda value: isinstance(value, bool))

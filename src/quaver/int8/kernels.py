@@ -97,9 +97,15 @@ def rescaled(
     ``channels`` is the output's channel axis; ``arguments`` are the op's own after the bias.
     """
     with torch.autocast(x.device.type, enabled=False):
-        total = operation(x, weight, None, *arguments)
-        result = total * _along(channels, x_scale * weight_scale, total)
-        return result if bias is None else result + _along(channels, bias.float(), total)
+        return rescale(operation(x, weight, None, *arguments), x_scale, weight_scale, bias, channels)
+
+
+def rescale(
+    total: Tensor, x_scale: Tensor | float, weight_scale: Tensor | float, bias: Tensor | None, channels: int
+) -> Tensor:
+    """What the sums of products of integers stand for, and the bias."""
+    result = total * _along(channels, x_scale * weight_scale, total)
+    return result if bias is None else result + _along(channels, bias.float(), total)
 
 
 def matrix_product(operation: Operation, x: Tensor, y: Tensor, x_scale: Tensor | float, y_scale: Tensor | float) -> Tensor:

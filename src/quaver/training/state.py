@@ -77,13 +77,10 @@ class State:
 
 def optimizers_for(program: Program, phase: Phase) -> list[Optimizer]:
     """Momentum for the weights; what custom functions brought along goes with them, or to an optimizer of its own."""
-    brought = list(program.quantizer_parameters())
-    apart = program.optimizer_func is not None and bool(brought)
-    theirs = {id(parameter) for parameter in brought} if apart else set()
-    own = [parameter for parameter in program.parameters() if parameter.requires_grad and id(parameter) not in theirs]
     options: dict[str, Any] = {"lr": phase.lr, "momentum": phase.momentum_rate, "nesterov": phase.nesterov}
-    optimizers: list[Optimizer] = [torch.optim.SGD(own, weight_decay=phase.l2_decay, **options)]
-    return [*optimizers, program.optimizer_func(brought)] if apart else optimizers
+    own = torch.optim.SGD(program.parameter_groups(), weight_decay=phase.l2_decay, **options)
+    theirs = program.quantizer_optimizer
+    return [own] if theirs is None else [own, theirs]
 
 
 def optimizer_state(optimizer: Optimizer, prefix: str) -> tuple[Tensors, dict[str, Any]]:
