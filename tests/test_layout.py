@@ -23,10 +23,12 @@ ORDER = [
     "passes",
     "training",
     "pipeline",
+    "analysis",
     "runtime",
     "export",
     "measure",
     "deployment",
+    "report",
     "cli",
 ]
 

@@ -1,6 +1,7 @@
 """Quaver: quantization-aware training for PyTorch vision models, from float to an int8 model that runs."""
 
 from quaver import errors, passes, quantizers, runtime
+from quaver.analysis import Analysis, analyze
 from quaver.capture import capture, name_scope
 from quaver.config import QuantConfig
 from quaver.errors import QuaverError
@@ -14,11 +15,13 @@ from quaver.quantizers.switches import disable_fake_quant, disable_observer, ena
 __version__ = "0.1.0"
 
 __all__ = [
+    "Analysis",
     "Program",
     "QuantConfig",
     "QuaverError",
     "Stage",
     "Verification",
+    "analyze",
     "capture",
     "convert",
     "disable_fake_quant",
