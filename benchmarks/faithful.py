@@ -2,29 +2,36 @@
 
     python benchmarks/faithful.py --data-dir DIR --models-dir DIR [--targets openvino,onnx] [--isa AVX2] [--images 10000]
 
-``--models-dir`` holds what `cifar_models.py` wrote. ``--isa AVX2`` makes OpenVINO behave like a processor without VNNI.
+``--models-dir`` holds what `accuracy.py` wrote: a model trained for each target, and perhaps one without
+``saturation_safe`` (``--full-range 1`` runs that one instead). ``--isa AVX2`` makes OpenVINO behave like a processor
+without VNNI.
 """
 
+import argparse
 import os
-import sys
 import tempfile
 from pathlib import Path
 
-if "--isa" in sys.argv:  # before the engine is loaded: it looks once
-    os.environ["ONEDNN_MAX_CPU_ISA"] = sys.argv[sys.argv.index("--isa") + 1]
+early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+early.add_argument("--isa")
+if isa := early.parse_known_args()[0].isa:  # before the engine is loaded: it looks once
+    os.environ["ONEDNN_MAX_CPU_ISA"] = isa
 
-import quaver
-from cifar_models import test_set
-from measure import Rows, arguments, report
+import quaver  # noqa: E402
+from cifar import test_set  # noqa: E402
+from measure import Rows, arguments, report  # noqa: E402
 
 
 def main() -> None:
-    options = arguments(__doc__, data_dir="", models_dir="", targets="openvino", isa="", images=10000, layers=1)
+    options = arguments(
+        __doc__, data_dir="", models_dir="", targets="openvino", isa="", images=10000, layers=1, full_range=0
+    )
     images, labels = (tensor[: options.images] for tensor in test_set(Path(options.data_dir)))
     rows: Rows = []
-    for folder in sorted(path for path in Path(options.models_dir).iterdir() if path.is_dir()):
-        program = quaver.load(folder)
-        for target in options.targets.split(","):
+    kind = "full_range" if options.full_range else "int8"
+    for target in options.targets.split(","):
+        for folder in sorted(Path(options.models_dir).glob(f"*/{kind}" if target == "openvino" else f"*/{kind}_{target}")):
+            program = quaver.load(folder)
             with tempfile.TemporaryDirectory() as out:
                 artefact = quaver.export(program, out, target=target)
                 batches = zip(images.split(250), labels.split(250), strict=True)
@@ -32,7 +39,7 @@ def main() -> None:
             worst = result.worst_layer
             rows.append(
                 {
-                    "model": folder.name,
+                    "model": f"{folder.parent.name}, {kind}",
                     "engine": target,
                     "simulated %": 100 * (result.accuracy_simulated or 0),
                     "deployed %": 100 * (result.accuracy_deployed or 0),

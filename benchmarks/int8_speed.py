@@ -10,7 +10,6 @@ signed activations, each on ONNX Runtime and on OpenVINO: the best of the four) 
 very same float files, as torch and OpenVINO export them. A peer that is not installed is left out, and so are its columns.
 
 ``--isa AVX2`` makes OpenVINO behave like a smaller processor. ONNX Runtime cannot be told, so nothing runs on it then.
-``--static`` tells OpenVINO the batch size when it loads, for every model alike.
 """
 
 import json
@@ -26,8 +25,10 @@ from pathlib import Path
 from typing import Any
 
 warnings.filterwarnings("ignore")
-if "--isa" in sys.argv:  # before the engine is loaded: it looks once
-    os.environ["ONEDNN_MAX_CPU_ISA"] = sys.argv[sys.argv.index("--isa") + 1]
+early = ArgumentParser(add_help=False, allow_abbrev=False)
+early.add_argument("--isa")
+if isa := early.parse_known_args()[0].isa:  # before the engine is loaded: it looks once
+    os.environ["ONEDNN_MAX_CPU_ISA"] = isa
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
@@ -40,7 +41,6 @@ from quaver.measure.cpu import cpu  # noqa: E402
 from quaver.measure.engines import loader  # noqa: E402
 from quaver.measure.latency import interleaved, random_batch, summary  # noqa: E402
 from quaver.measure.layers import layers, products_in_int8  # noqa: E402
-from quaver.runtime import Runner  # noqa: E402
 
 MODELS = ("mobilenet_v1", "mobilenet_v2", "resnet50", "resnet101", "vgg16", "vgg19", "googlenet")
 SIZE = 224
@@ -187,21 +187,11 @@ def contenders(folder: Path, options: Namespace) -> list[Contender]:
     return [one for one in found if one.path.exists() and (options.peers or one.whose in ("float", "quaver"))]
 
 
-def loaded(one: Contender, batch: int, options: Namespace) -> Runner:
-    if one.engine == "openvino" and options.static:
-        from quaver.runtime.openvino import OpenVINORunner, read
-
-        model = read(one.path)
-        model.reshape([batch, 3, SIZE, SIZE])
-        return OpenVINORunner(model, options.threads)
-    return loader(one.engine)(one.path, options.threads)
-
-
 def race(racing: list[Contender], batch: int, options: Namespace) -> dict[str, Any]:
     """Latencies by title; as many rounds as the budget allows, and three at least."""
     jobs = {}
     for one in racing:
-        run = loaded(one, batch, options)
+        run = loader(one.engine)(one.path, options.threads)
         inputs = random_batch(run.inputs, batch)
         jobs[one.title] = lambda run=run, inputs=inputs: run(*inputs)
     first = interleaved(jobs, rounds=1, warmup=2)
@@ -263,7 +253,6 @@ def arguments() -> Namespace:
     parser.add_argument("--cache", type=Path, required=True, help="folder for the files; what is there is not made again")
     parser.add_argument("--prepare-only", action="store_true", help="make the files and stop")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="only Quaver and float")
-    parser.add_argument("--static", action="store_true", help="tell OpenVINO the batch size when it loads")
     parser.add_argument("--isa", default="", help="AVX2, AVX512_CORE_VNNI …: OpenVINO keeps to it")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()

@@ -8,7 +8,7 @@
     ├── InputError        a program was called with inputs it was not captured for
     ├── StageError        a step was taken in the wrong order
     ├── ConversionError   a quantizer has no form in 8-bit integers
-    ├── StorageError      a saved program is missing, damaged or not one of ours
+    ├── StorageError      a saved program, or a file of weights, is missing, damaged or does not fit
     ├── EngineError       an engine is not installed, or cannot run a program
     └── DataError         a data set is missing, damaged or not in the layout it should have
 
@@ -41,7 +41,7 @@ class ConversionError(QuaverError):
 
 
 class StorageError(QuaverError):
-    """A saved program is missing, damaged, or was not written by Quaver."""
+    """A saved program or a file of weights is missing or damaged, was not written by Quaver, or does not fit."""
 
 
 class EngineError(QuaverError):

@@ -95,6 +95,7 @@ def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any]
     return AddQuantDequantPass(
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITHOUT_WEIGHT],
         leave_outputs_float=True,
+        leave_products_float=settings.leaves_products_float,
         **common,
         **{name: function for name, function in functions.items() if name.startswith("act_")},
     ).apply(prepared)

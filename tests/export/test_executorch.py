@@ -99,6 +99,27 @@ def test_gates_transposed_convolutions_and_resizing_are_bit_equal_too():
     assert result.unique().numel() > 50
 
 
+class Doubled(nn.Module):
+    """A tensor that XNNPACK gives back, for it is written into, and that it reads on."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+
+    def forward(self, x):
+        x = self.first(x).clone()
+        x[:, :2] = x[:, :2] * 2
+        return self.last(x)
+
+
+def test_a_tensor_that_leaves_xnnpack_and_stays_there_is_the_same_in_both_places():
+    torch.manual_seed(0)
+    program, images = mobile_program(Doubled(), (8, 3, 9, 9)), noise(8, 9)
+
+    # the last convolution is a float one: its input is written into, and has no quantizer
+    torch.testing.assert_close(run(serialized(program)[:-40], images), in_xnnpack_arithmetic(program, images))
+
+
 def test_xnnpack_is_given_the_whole_graph(manager):
     called = [str(node.target) for node in manager.exported_program().graph.nodes if node.op == "call_function"]
 

@@ -94,6 +94,13 @@ def test_a_pool_that_divides_by_different_numbers_stays(pool):
     assert len(nodes(module.graph, "pool2d")) == 1
 
 
+def test_padding_with_infinity_becomes_finite():
+    module = rewritten(mobile_program(Net(lambda x: F.max_pool2d(F.pad(x, (1, 1, 1, 1), value=float("-inf")), 3))))
+
+    (padding,) = nodes(module.graph, "pad")
+    assert padding.args[1:] == ([1, 1, 1, 1], torch.finfo(torch.float32).min)
+
+
 def test_a_max_pool_has_its_stride_written_out():
     module = rewritten(mobile_program(Net(lambda x: F.max_pool2d(x, 2))))
 

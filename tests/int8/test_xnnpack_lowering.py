@@ -63,6 +63,24 @@ def test_every_quantize_node_says_which_one_it_is(patterns):
     assert sorted(named) == sorted(node.name for node in nodes(graph, "decomposed.quantize"))
 
 
+def test_what_is_written_into_a_tensor_is_written(noise):
+    class Doubled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+
+        def forward(self, x):
+            x = self.first(x).clone()
+            x[:, :2] = x[:, :2] * 2
+            return self.last(x)
+
+    program = mobile_program(Doubled())
+
+    result, literal = in_xnnpack_arithmetic(program, noise), program.graph_module()(noise)[0]
+
+    assert (result - literal).abs().max() < 0.05 * literal.abs().max()  # a step is a 127th
+
+
 def test_a_program_without_quantized_ops_is_computed_as_written(noise):
     program = mobile_program(nn.Conv2d(3, 4, 3), config={"quant_weight_only": True})
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import quaver
-from quaver.models import googlenet, vgg16, vgg19
+from quaver.models import googlenet, vgg16, vgg16_bn, vgg19
 from quaver.models.googlenet import Inception
 
 
@@ -11,7 +11,9 @@ def count(model, kind):
     return sum(isinstance(module, kind) for module in model.modules())
 
 
-@pytest.mark.parametrize(("build", "convolutions", "linears"), [(vgg16, 13, 3), (vgg19, 16, 3), (googlenet, 57, 1)])
+@pytest.mark.parametrize(
+    ("build", "convolutions", "linears"), [(vgg16, 13, 3), (vgg16_bn, 13, 3), (vgg19, 16, 3), (googlenet, 57, 1)]
+)
 def test_a_net_has_the_layers_it_is_named_for_and_takes_images_of_224(build, convolutions, linears):
     with torch.device("meta"):
         model = build(num_classes=9)
@@ -26,7 +28,7 @@ def test_a_vgg_for_small_images_reads_a_last_map_of_one_pixel():
         model = vgg16(7, small_images=True)
 
         assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 7)
-    assert model.classifier[0].in_features == 512
+    assert model.classifier[-1].in_features == 512
 
 
 def test_the_signal_keeps_its_size_through_a_fresh_vgg():

@@ -203,3 +203,46 @@ def test_quant_aware_leaves_the_reshape_of_a_head_float():
 def test_an_op_with_a_weight_is_not_this_passs_business():
     with pytest.raises(ConfigError, match="quantizable_op_type=\\['conv2d'\\]: takes a list of names from assign, concat"):
         AddQuantDequantPass(quantizable_op_type=["conv2d"])
+
+
+def matrix_product(**config):
+    return records(quaver.quant_aware(Net(torch.matmul, inputs=2), config, example_inputs=IMAGES))["matmul"]
+
+
+def test_by_default_a_product_of_two_activations_stays_float_where_it_could_overflow_and_says_so():
+    reason = "products of two activations can overflow 16 bits without VNNI; saturation_safe=False quantizes it"
+
+    assert matrix_product().reason == reason
+    assert matrix_product(target="onnx").reason == reason
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"saturation_safe": False},
+        {"activation_bits": 7},
+        {"target": "executorch"},
+        {"quantize_op_types": ["conv2d", "matmul"]},
+    ],
+    ids=str,
+)
+def test_a_product_of_two_activations_is_quantized_where_it_cannot_overflow_or_is_asked_for(config):
+    assert matrix_product(**config).quantized
+
+
+def branches(target):
+    """Which operands of ``conv + x`` are rounded, in the order of the sum; and in training."""
+    net = Net(torch.add)
+    net.forward = lambda x: net.convs[0](x) + torch.tanh(x)
+    prepared = AddQuantDequantPass(target=target).apply(quaver.capture(net, IMAGES))
+    sums = [node for mode in ("eval", "train") for node in prepared.graphs[mode].nodes if "aten.add" in str(node.target)]
+    return [["quantizer" in value.meta for value in add.args] for add in sums]
+
+
+@pytest.mark.parametrize("target", ["onnx", "executorch"])
+def test_a_target_that_adds_apart_rounds_the_convolution_before_the_sum(target):
+    assert branches(target) == [[True, True]] * 2
+
+
+def test_a_target_that_adds_inside_the_convolution_rounds_only_the_other_operand():
+    assert branches("openvino") == [[False, True]] * 2

@@ -38,7 +38,8 @@ class QuantConfig:
     ``not_quant_pattern``: ops whose scope contains one of these stay float. ``quantize_op_types``: what is quantized; by
     default all that ``target`` runs in int8. ``quant_weight_only``: weights become integers, activations stay float.
     ``pass_through``: gradients pass a quantizer even where it saturates. ``saturation_safe``: the few weights whose
-    products would overflow 16 bits on processors without VNNI are bounded, so that every processor gives the same result.
+    products would overflow 16 bits on processors without VNNI are bounded, so that every processor gives the same result;
+    matrix products of two activations, which cannot be bounded, stay float unless ``quantize_op_types`` names them.
 
     >>> QuantConfig(weight_bits=4).weight_quantize_type
     'channel_wise_abs_max'
@@ -83,6 +84,13 @@ class QuantConfig:
     def patterns(self) -> tuple[str, ...]:
         """``not_quant_pattern`` as a tuple."""
         return (self.not_quant_pattern,) if isinstance(self.not_quant_pattern, str) else tuple(self.not_quant_pattern)
+
+    @property
+    def leaves_products_float(self) -> bool:
+        """Whether matrix products of two activations stay float: they could overflow, and nobody asked for them."""
+        target = TARGETS[self.target]
+        could_overflow = self.saturation_safe and self.activation_bits == 8 and target.saturates
+        return could_overflow and tuple(self.quantize_op_types) == target.op_types
 
 
 def _refuse_unknown_keys(cls: type[QuantConfig]) -> None:

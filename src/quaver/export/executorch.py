@@ -96,15 +96,29 @@ def warn_of_float_weights(graph: fx.Graph) -> None:
 
 
 def split_again(module: fx.GraphModule) -> PassResult:
-    """A dequantize for every reader of the ops that ExecuTorch took apart.
+    """A dequantize for every reader of the ops that ExecuTorch took apart, and of copies, which it leaves out.
 
     ExecuTorch 1.4 mixes up height and channels of a tensor that XNNPACK dequantizes, gives back and reads on.
     """
+    for node in module.graph.nodes:
+        if is_named(node, "clone") and is_named(node.args[0], "dequantize_per_tensor") and has_order_of(node, node.args[0]):
+            node.replace_all_uses_with(node.args[0])
+    module.graph.eliminate_dead_code()
     for node in list(module.graph.nodes):
-        if node.op == "call_function" and "dequantize_per_tensor" in node.target.__name__:
+        if is_named(node, "dequantize_per_tensor"):
             split(module, node)
     module.recompile()
     return PassResult(module, True)
+
+
+def is_named(node: Any, name: str) -> bool:
+    """Whether a node calls an op with this in its name."""
+    return isinstance(node, fx.Node) and node.op == "call_function" and name in str(node.target)
+
+
+def has_order_of(node: fx.Node, other: Any) -> bool:
+    """Whether two tensors lie in memory alike."""
+    return bool(node.meta["val"].dim_order() == other.meta["val"].dim_order())
 
 
 def example(program: Program, batch: int) -> tuple[Tensor, ...]:

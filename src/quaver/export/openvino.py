@@ -1,6 +1,7 @@
 """A program as an OpenVINO model: ``model.xml`` and ``model.bin``, read from its ONNX form."""
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,10 @@ from quaver.errors import EngineError
 
 def write(model: onnx.ModelProto, path: Path, origin: dict[str, Any]) -> None:
     """Write ``path`` (.xml) and its weights beside it; ``origin`` goes into the model's runtime information."""
-    draft = path.with_suffix(".onnx")
-    draft.write_bytes(model.SerializeToString())
     try:
-        converted = ov.convert_model(draft)
+        converted = ov.convert_model(BytesIO(model.SerializeToString()))  # a path it would split at commas
     except Exception as error:  # OpenVINO's frontends raise classes of their own
         reason = (str(error).strip().splitlines() or [""])[-1]
         raise EngineError(f"export: OpenVINO cannot read the program: {reason}") from error
-    finally:
-        draft.unlink()
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
     ov.save_model(converted, path, compress_to_fp16=False)  # batch norm's biases and steps are not ours to round

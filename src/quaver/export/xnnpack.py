@@ -76,6 +76,17 @@ def pool_plainly(module: fx.GraphModule, node: fx.Node) -> None:
         top.replace_all_uses_with(pool)
 
 
+def pad_finitely(module: fx.GraphModule, node: fx.Node) -> None:
+    """Pad with the largest number instead of infinity, which ExecuTorch cannot write down."""
+    value = argument(node, "value")
+    if isinstance(value, float) and math.isinf(value):
+        finite = math.copysign(torch.finfo(torch.float32).max, value)
+        widths = argument(node, "pad")
+        padded = module.graph.call_function(aten.constant_pad_nd.default, (node.args[0], widths, finite))
+        padded.meta = node.meta
+        node.replace_all_uses_with(padded)
+
+
 def convolve(module: fx.GraphModule, node: fx.Node) -> None:
     """An average pool as a depthwise convolution with weights of 1 and a step of 1/divisor: XNNPACK's pool is float."""
     pool = pool_of(node)
@@ -236,6 +247,7 @@ def value_of(module: fx.GraphModule, value: Any) -> Any:
 
 _REWRITES: tuple[tuple[Collection[str], Callable[[fx.GraphModule, fx.Node], None]], ...] = (
     ({"split", "split_with_sizes", "chunk"}, slice_up),
+    ({"pad", "constant_pad_nd"}, pad_finitely),
     ({"adaptive_avg_pool2d", "adaptive_max_pool2d"}, pool_plainly),
     ({"avg_pool2d"}, convolve),
     (_MATRIX_PRODUCTS, to_linear),

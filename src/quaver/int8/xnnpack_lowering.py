@@ -90,7 +90,7 @@ class _Lowering:
     def run(self, graph: fx.Graph) -> fx.Graph:
         for node in graph.nodes:
             self.copies[node] = self.dequantized(node) if is_dequantize(node) else self.copy(node)
-            if node.op == "call_function":
+            if node.op == "call_function" and not node.is_impure():
                 self.spare.append(self.copies[node])
         for node in reversed(self.spare):
             if not node.users:

@@ -135,7 +135,7 @@ def _openvino(path: Path, threads: int, batch: int, rounds: int) -> list[Layer]:
     inputs = random_batch(run.inputs, batch)
     times = _counted(run, inputs, rounds)
     nodes = {}
-    for op in run.compiled.get_runtime_model().get_ordered_ops():
+    for op in run.request.get_compiled_model().get_runtime_model().get_ordered_ops():
         facts = {key: str(value.astype(str)) for key, value in op.get_rt_info().items() if hasattr(value, "astype")}
         sources = [port.get_source_output().get_node().get_friendly_name() for port in op.inputs()]
         nodes[op.get_friendly_name()] = facts, sources

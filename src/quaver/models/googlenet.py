@@ -46,20 +46,26 @@ class Inception(nn.Module):
 class GoogLeNet(nn.Module):
     """Nine inception blocks in three stages; ``small_images`` leaves out the stem's stride and pools."""
 
-    def __init__(self, num_classes: int = 1000, *, small_images: bool = False) -> None:
+    def __init__(
+        self,
+        num_classes: int = 1000,
+        *,
+        small_images: bool = False,
+        stages: tuple[tuple[Branches, ...], ...] = STAGES,
+    ) -> None:
         super().__init__()
         first = [conv_bn(3, 64, 3)] if small_images else [conv_bn(3, 64, 7, 2), nn.MaxPool2d(3, 2, ceil_mode=True)]
         second = [] if small_images else [nn.MaxPool2d(3, 2, ceil_mode=True)]
         self.stem = nn.Sequential(*first, conv_bn(64, 64, 1), conv_bn(64, 192, 3), *second)
-        channels, stages = 192, []
-        for index, blocks in enumerate(STAGES):
+        channels, built = 192, []
+        for index, blocks in enumerate(stages):
             layers: list[nn.Module] = [] if index == 0 else [nn.MaxPool2d(3 if index == 1 else 2, 2, ceil_mode=True)]
             for branches in blocks:
                 block = Inception(channels, branches)
                 layers.append(block)
                 channels = block.channels
-            stages.append(nn.Sequential(*layers))
-        self.stages = nn.Sequential(*stages)
+            built.append(nn.Sequential(*layers))
+        self.stages = nn.Sequential(*built)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(channels, num_classes))
 

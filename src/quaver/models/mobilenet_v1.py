@@ -2,32 +2,25 @@
 
 from torch import Tensor, nn
 
-from quaver.models.blocks import conv_bn, scaled
+from quaver.models.blocks import conv_bn, fewer_halvings, scaled
 
 # channels out and stride of the thirteen separable blocks, at 224 x 224
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *((512, 1),) * 5, (1024, 2), (1024, 1))
 
 
 class MobileNetV1(nn.Module):
-    """MobileNetV1 with a width multiplier.
-
-    ``small_images`` keeps the first strides at 1, for images of 32 pixels and fewer, which would be gone after five
-    halvings.
-    """
+    """MobileNetV1 with a width multiplier; ``small_images`` keeps the first two strides at 1."""
 
     def __init__(
         self, num_classes: int = 1000, scale: float = 1.0, *, small_images: bool = False, in_channels: int = 3
     ) -> None:
         super().__init__()
         channels = scaled(32, scale)
-        halvings = 3 if small_images else 5
-        spare = 5 - halvings  # the first strides that are left out
-        stem_stride, spare = (1, spare - 1) if spare else (2, 0)
+        strides = [2, *(stride for _, stride in BLOCKS)]
+        stem_stride, *strides = fewer_halvings(strides) if small_images else strides
         self.stem = conv_bn(in_channels, channels, 3, stem_stride)
         blocks = []
-        for width, stride in BLOCKS:
-            if stride == 2 and spare:
-                stride, spare = 1, spare - 1
+        for (width, _), stride in zip(BLOCKS, strides, strict=True):
             blocks.append(separable(channels, scaled(width, scale), stride))
             channels = scaled(width, scale)
         self.blocks = nn.Sequential(*blocks)
@@ -48,6 +41,8 @@ def separable(channels_in: int, channels_out: int, stride: int) -> nn.Sequential
     )
 
 
-def mobilenet_v1(num_classes: int = 1000, scale: float = 1.0, *, small_images: bool = False) -> MobileNetV1:
+def mobilenet_v1(
+    num_classes: int = 1000, scale: float = 1.0, *, small_images: bool = False, in_channels: int = 3
+) -> MobileNetV1:
     """MobileNetV1 as published."""
-    return MobileNetV1(num_classes, scale, small_images=small_images)
+    return MobileNetV1(num_classes, scale, small_images=small_images, in_channels=in_channels)

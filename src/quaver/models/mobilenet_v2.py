@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from quaver.models.blocks import conv_bn, scaled
+from quaver.models.blocks import conv_bn, fewer_halvings, scaled
 
 # expansion, channels out, repeats, stride
 STAGES = (
@@ -42,11 +42,11 @@ class MobileNetV2(nn.Module):
     def __init__(self, num_classes: int = 1000, scale: float = 1.0, *, small_images: bool = False) -> None:
         super().__init__()
         channels = scaled(32, scale)
-        self.stem = conv_bn(3, channels, 3, 1 if small_images else 2, activation=nn.ReLU6)
+        strides = [2, *(stride for *_, stride in STAGES)]
+        stem_stride, *strides = fewer_halvings(strides) if small_images else strides
+        self.stem = conv_bn(3, channels, 3, stem_stride, activation=nn.ReLU6)
         blocks = []
-        for index, (expansion, width, repeats, stride) in enumerate(STAGES):
-            if small_images and index == 1:
-                stride = 1
+        for (expansion, width, repeats, _), stride in zip(STAGES, strides, strict=True):
             for repeat in range(repeats):
                 out = scaled(width, scale)
                 blocks.append(InvertedResidual(channels, out, stride if repeat == 0 else 1, expansion))

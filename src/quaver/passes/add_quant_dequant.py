@@ -22,16 +22,22 @@ class AddQuantDequantPass(InputQuantizers, Pass):
 
     Where the target adds inside the convolution, ``conv + y`` becomes ``conv + fq(y)``: the sum is rounded once, behind it.
     Ops that only move values share one quantizer between inputs and outputs. With ``leave_outputs_float``, those of them
-    that no quantized op computes on (the reshape of a detection head) are left alone.
+    that no quantized op computes on (the reshape of a detection head) are left alone. With ``leave_products_float``, so
+    are matrix products of two activations: a weight can be kept from overflowing 16 bits, an activation cannot.
     """
 
     needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
     otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
 
-    own_rules: ClassVar = {"quantizable_op_type": names(WITHOUT_WEIGHT), "leave_outputs_float": boolean()}
+    own_rules: ClassVar = {
+        "quantizable_op_type": names(WITHOUT_WEIGHT),
+        "leave_outputs_float": boolean(),
+        "leave_products_float": boolean(),
+    }
 
     quantizable_op_type: tuple[str, ...] | list[str] = ("elementwise_add", "pool2d")
     leave_outputs_float: bool = False
+    leave_products_float: bool = False
 
     def rewrite(self, program: Program) -> Program:
         """Wish for the inputs of the listed ops."""
@@ -57,6 +63,8 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         """Why the op stays float, or nothing."""
         if any(is_parameter(value) for value in node.all_input_nodes):
             return "one of its operands is a parameter of the model, such as a bias"
+        if self.leave_products_float and node.meta["op"].type == "matmul":
+            return "products of two activations can overflow 16 bits without VNNI; saturation_safe=False quantizes it"
         return unquantizable(inputs, twin)
 
     def rounded(self, node: fx.Node, inputs: list[fx.Node]) -> list[int]:

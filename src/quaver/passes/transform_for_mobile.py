@@ -14,6 +14,7 @@ from quaver.passes.base import Pass
 from quaver.passes.convert_to_int8 import ConvertToInt8Pass
 from quaver.passes.placement import end_of, ops_by_name, results
 from quaver.passes.quantized_ops import pair
+from quaver.passes.xnnpack_limits import fit_steps
 from quaver.program import EVAL, Program, Stage, copy_graph
 from quaver.quantizers.arithmetic import scale_of
 
@@ -26,7 +27,8 @@ class TransformForMobilePass(Pass):
 
     XNNPACK knows no uint8: 0 … 255 becomes −128 … 127 with zero point −128, the same grid. It rounds the output of every
     int8 op, so a convolution that was added to unrounded, and the last layer, get a pair with the range observed in
-    training; there the mobile program's results differ from the frozen one's by that rounding.
+    training; there the mobile program's results differ from the frozen one's by that rounding. The program then computes
+    in XNNPACK's own arithmetic, which the exported file is equal to.
     """
 
     needs: ClassVar = (Stage.FROZEN, Stage.INT8)
@@ -45,6 +47,7 @@ class TransformForMobilePass(Pass):
             computes_on_integers = any(role.startswith("input") for role in record.thresholds)
             if record.quantized and computes_on_integers and record.name in ops:
                 round_output(graph, ops[record.name], record.thresholds.get("output", []), types)
+        fit_steps(stored, graph)
         return stored.copy(graphs={EVAL: graph}, stage=Stage.MOBILE)
 
 

@@ -1,0 +1,93 @@
+"""CIFAR-10 held in the accelerator's memory, and a training loop over it: what the accuracy benchmarks share."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+PADDING = 4
+Images = tuple[Tensor, Tensor]
+
+
+def cifar10(folder: Path, files: list[str]) -> Images:
+    """Images, normalized, and labels of the binary layout."""
+    raw = np.concatenate([np.fromfile(folder / "cifar-10-batches-bin" / name, np.uint8) for name in files]).reshape(-1, 3073)
+    images = torch.from_numpy(raw[:, 1:].reshape(-1, 3, 32, 32).copy()).float().div(255)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
+    return (images - mean) / std, torch.from_numpy(raw[:, 0].astype(np.int64))
+
+
+def training_set(folder: Path) -> Images:
+    return cifar10(folder, [f"data_batch_{k}.bin" for k in range(1, 6)])
+
+
+def test_set(folder: Path) -> Images:
+    return cifar10(folder, ["test_batch.bin"])
+
+
+def batches(images: Tensor, labels: Tensor, size: int) -> Iterator[Images]:
+    """One epoch, shuffled; each image shifted by up to four pixels and flipped or not."""
+    device = images.device
+    padded = F.pad(images, (PADDING,) * 4)
+    pixels = torch.arange(32, device=device)
+    for chosen in torch.randperm(len(images), device=device).split(size):
+        if len(chosen) < size:
+            return
+        top, left = (torch.randint(0, 2 * PADDING + 1, (size, 1), device=device) for _ in range(2))
+        columns = torch.where(torch.rand(size, 1, device=device) < 0.5, left + pixels, left + pixels.flip(0))
+        rows = (top + pixels)[:, None, :, None]
+        channels = torch.arange(3, device=device)[None, :, None, None]
+        yield padded[chosen[:, None, None, None], channels, rows, columns[:, None, None, :]], labels[chosen]
+
+
+def train(
+    model: nn.Module,
+    data: Images,
+    epochs: int,
+    lr: float,
+    *,
+    weight_decay: float = 5e-4,
+    warm_up: float = 0.15,
+    size: int = 256,
+    on_epoch: Callable[[int, float, float], None] = lambda epoch, loss, seconds: None,
+) -> None:
+    """SGD along one cycle of the learning rate, in bf16 on an accelerator; vectors (biases, batch norm) do not decay.
+
+    ``on_epoch`` is told the epoch, its mean loss and its seconds.
+    """
+    images, labels = data
+    cuda = images.is_cuda
+    matrices = [value for value in model.parameters() if value.dim() > 1]
+    vectors = [value for value in model.parameters() if value.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.SGD(groups, lr, momentum=0.9, nesterov=True)
+    steps = epochs * (len(images) // size)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=warm_up, div_factor=10)
+    model.train()
+    for epoch in range(epochs):
+        start, total, seen = time.time(), torch.zeros((), device=images.device), 0
+        for x, y in batches(images, labels, size):
+            if cuda:
+                x = x.contiguous(memory_format=torch.channels_last)
+            with torch.autocast(images.device.type, torch.bfloat16, enabled=cuda):
+                loss = F.cross_entropy(model(x), y, label_smoothing=0.05)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            total, seen = total + loss.detach(), seen + 1
+        on_epoch(epoch, float(total / seen), time.time() - start)
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, data: Images) -> float:
+    """Top-1 in percent, in float32."""
+    model.eval()
+    images, labels = data
+    hits = sum(int((model(x).argmax(1) == y).sum()) for x, y in zip(images.split(500), labels.split(500), strict=True))
+    return 100 * hits / len(labels)

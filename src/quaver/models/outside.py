@@ -1,0 +1,88 @@
+"""Models that are not ours: a function of the user's, timm's, torchvision's. Nothing here downloads weights."""
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+from quaver.errors import ConfigError
+
+LIBRARIES = ("timm", "torchvision")
+
+
+def split(name: str) -> tuple[str, bool, str]:
+    """``timm/resnet18`` as library, True and name; both ``/`` and ``:`` are in use.
+
+    >>> split("timm/resnet18"), split("torchvision:vgg11"), split("resnet18")
+    (('timm', True, 'resnet18'), ('torchvision', True, 'vgg11'), ('', False, 'resnet18'))
+    """
+    for library in LIBRARIES:
+        if name.startswith((f"{library}/", f"{library}:")):
+            return library, True, name[len(library) + 1 :]
+    return "", False, name
+
+
+def from_library(library: str, name: str, options: dict[str, Any]) -> nn.Module:
+    """A library's model with fresh weights, or with those that ``options`` ask it for by its own words."""
+    try:
+        module = importlib.import_module(library if library == "timm" else "torchvision.models")
+    except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError when it does not fit torch
+        raise ConfigError(
+            f"model '{library}/{name}': {library} cannot be imported: {error}. Install it, in a version that fits torch, or "
+            "use a model of the zoo."
+        ) from error
+    try:
+        return checked(f"{library}/{name}", _made(module, library, name, options))
+    except (ValueError, RuntimeError, TypeError) as error:  # no such model, or no such option
+        raise ConfigError(f"model '{library}/{name}': {library} cannot build it: {error}") from error
+
+
+def _made(module: Any, library: str, name: str, options: dict[str, Any]) -> Any:
+    if library == "timm":
+        return module.create_model(name, **options)
+    builder = module.get_model_builder(name)
+    # GoogLeNet and Inception: without the training aid that gives several logits
+    unless_given = {"aux_logits": False, "init_weights": True}
+    parameters = inspect.signature(builder).parameters
+    return builder(**{key: value for key, value in unless_given.items() if key in parameters} | options)
+
+
+def factory(name: str) -> Callable[..., Any]:
+    """The function behind ``package.module:function``; modules of the current folder are found, too."""
+    module_name, _, function_name = name.partition(":")
+    if not module_name or not function_name:
+        raise ConfigError(f"model {name!r}: takes the form package.module:function.")
+    with _current_folder_on_path():
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise ConfigError(f"model {name!r}: {module_name} cannot be imported: {error}.") from error
+    value: Any = module
+    for part in function_name.split("."):
+        value = getattr(value, part, None)
+    if not callable(value):
+        raise ConfigError(f"model {name!r}: {module_name} has no function {function_name!r}.")
+    function: Callable[..., Any] = value
+    return function
+
+
+def checked(name: str, model: Any) -> nn.Module:
+    """The model, if it is one."""
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model {name!r}: gave a {type(model).__name__}, not a torch.nn.Module.")
+    return model
+
+
+@contextmanager
+def _current_folder_on_path() -> Iterator[None]:
+    folder = os.getcwd()
+    sys.path.append(folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)

@@ -1,0 +1,96 @@
+"""``models.load_weights``: a weights file into a model, all of it or an error that lists what does not fit."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from quaver.errors import StorageError
+
+WRAPPERS = ("state_dict", "model_state_dict", "model")  # under which training scripts keep the weights in a checkpoint
+PARALLEL = "module."  # what DistributedDataParallel puts before every name
+
+
+def load_weights(model: nn.Module, path: str | Path, *, new_head: bool = False) -> list[str]:
+    """Copy the weights of a file into the model, and give the names of those that were left as they are.
+
+    Reads ``.safetensors``, or ``.pth`` and ``.pt`` with ``weights_only=True``: no code of the file is run. Every name and
+    shape must fit. ``new_head`` allows one exception, for a file that was trained for another number of classes: where the
+    last layer has another shape than the file's, it stays as it is and its names are given back.
+    """
+    path = Path(path)
+    stored = read_weights(path)
+    expected = model.state_dict()
+    left = [name for name in (head_names(model) if new_head else []) if name in stored and not _fits(name, stored, expected)]
+    problems = _problems(stored, expected, left)
+    if problems:
+        hint = "" if new_head else " new_head=True allows a last layer of another shape."
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        raise StorageError(
+            f"{path}: does not fit {type(model).__name__} in {len(problems)} places:\n{lines}\n{_WAY_OUT}{hint}"
+        )
+    kept = {name: expected[name] for name in left}
+    model.load_state_dict({name: kept.get(name, stored.get(name)) for name in expected})
+    return left
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a weights file by name, without what a checkpoint or data-parallel training wraps around them."""
+    if not path.is_file():
+        fact = "this is a folder" if path.is_dir() else "there is no such file"
+        raise StorageError(f"{path}: {fact}. Name a .safetensors, .pth or .pt file with a model's weights.")
+    content = _read(path)
+    for key in WRAPPERS:
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
+    if not isinstance(content, dict) or not content or not all(isinstance(value, Tensor) for value in content.values()):
+        raise StorageError(f"{path}: holds no table of tensors. Save model.state_dict(), best as .safetensors.")
+    if all(name.startswith(PARALLEL) for name in content):
+        return {name.removeprefix(PARALLEL): value for name, value in content.items()}
+    return content
+
+
+def head_names(model: nn.Module) -> list[str]:
+    """The names of the last layer's parameters: in a classifier, those whose shape follows the number of classes."""
+    layers = [name for name, module in model.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    return [f"{layers[-1]}.{name}" for name, _ in model.get_submodule(layers[-1]).named_parameters()] if layers else []
+
+
+_WAY_OUT = "Is it the same architecture, with the same options?"
+
+
+def _read(path: Path) -> Any:
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise StorageError(
+            f"{path}: holds more than tensors, and would run code when read. Save model.state_dict(), best as .safetensors."
+        ) from error
+    except (SafetensorError, OSError, RuntimeError, EOFError, ValueError) as error:
+        raise StorageError(f"{path}: cannot be read as weights: {error}.") from error
+
+
+def _fits(name: str, stored: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
+    return stored[name].shape == expected[name].shape
+
+
+def _problems(stored: dict[str, Tensor], expected: dict[str, Tensor], left: list[str]) -> list[str]:
+    """Every name that is only on one side, and every shape that differs."""
+    problems = [
+        f"missing from the file: {name} {tuple(tensor.shape)}" for name, tensor in expected.items() if name not in stored
+    ]
+    problems += [
+        f"unknown to the model: {name} {tuple(tensor.shape)}" for name, tensor in stored.items() if name not in expected
+    ]
+    problems += [
+        f"{name}: the file has {tuple(stored[name].shape)}, the model {tuple(expected[name].shape)}"
+        for name in expected
+        if name in stored and name not in left and not _fits(name, stored, expected)
+    ]
+    return problems

@@ -1,0 +1,174 @@
+"""Networks of the patterns that OpenVINO computes bit for bit as the simulation does, several patterns in each.
+
+Run as a script, it compares exported files with what the simulation gave for them, in a process whose engine may be told to
+behave like a smaller processor: ``python exact_nets.py FOLDER`` prints the number of differing integers by net and tensor.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import quaver
+from quaver.measure.integers import Inside, simulation
+
+SHAPE = (8, 12, 12)
+
+
+def conv(inputs=8, outputs=8, size=3, act=nn.ReLU, **options):
+    layers = [nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False, **options), nn.BatchNorm2d(outputs)]
+    return nn.Sequential(*layers, *([act()] if act else []))
+
+
+class MobileNet(nn.Module):
+    """ReLU, ReLU6, hardswish and none, depthwise, pools, and a classifier."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            conv(act=nn.ReLU6),
+            conv(groups=8, act=nn.ReLU6),
+            conv(size=1, act=None),
+            conv(size=1, act=nn.Hardswish),
+            conv(groups=8, act=nn.Hardswish),
+            conv(size=5, stride=2),
+            conv(groups=8, act=None),
+            nn.Conv2d(8, 8, 1),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 1, 1),
+            nn.AvgPool2d(3, 1, 1),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            nn.Linear(8, 16),
+            nn.ReLU(),
+            nn.Linear(16, 10),
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Residuals(nn.Module):
+    """Shortcuts that are signed, unsigned, downsampled and doubled, with and without a ReLU behind the sum."""
+
+    def __init__(self):
+        super().__init__()
+        self.signed, self.unsigned, self.twice, self.plain = conv(act=None), conv(act=None), conv(act=None), conv(act=None)
+        self.down, self.short, self.end = conv(act=None, stride=2), conv(size=1, act=None, stride=2), conv(act=None)
+        self.left, self.right = conv(size=1), conv(size=1)
+
+    def forward(self, x):
+        x = F.relu(self.signed(x) + x)
+        x = F.relu(self.unsigned(x) + x)
+        x = self.twice(x) + x
+        x = self.plain(x) + x
+        x = F.relu(self.down(x) + self.short(x))
+        return self.end(self.left(x) + self.right(x))
+
+
+class Branches(nn.Module):
+    """Concatenations, a gate (squeeze and excite), a transposed convolution, upsampling and an average."""
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right, self.joined = conv(), conv(size=1, act=None), conv(16, 8)
+        self.squeeze, self.excite = nn.Conv2d(8, 4, 1), nn.Conv2d(4, 8, 1)
+        self.up, self.after, self.dense = nn.ConvTranspose2d(8, 8, 2, stride=2), conv(), conv(16, 8)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = self.joined(torch.cat([self.left(x), self.right(x)], 1))
+        x = x * F.hardsigmoid(self.excite(F.relu(self.squeeze(F.adaptive_avg_pool2d(x, 1)))))
+        x = F.relu(self.up(F.avg_pool2d(x, 2)))
+        x = self.after(F.interpolate(x, scale_factor=2.0))
+        x = self.dense(torch.cat([x, F.relu6(x)], 1))
+        return self.head(x.mean((2, 3)))
+
+
+class Odd(nn.Module):
+    """Layouts that kernels treat apart: one channel, thirteen, groups of three, two filters for each channel."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            conv(1, 13),
+            conv(13, 12),
+            conv(12, 12, groups=4),
+            conv(12, 24, groups=12),
+            conv(24, 8, groups=4),
+            conv(dilation=2),
+            nn.Flatten(),
+            nn.Linear(800, 10),
+        )
+
+    def forward(self, x):
+        return self.layers(x[:, :1])
+
+
+NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Odd)}
+
+
+def fresh(name):
+    """A net in which every second filter is drawn as usual, and in every other most pairs would overflow 16 bits."""
+    torch.manual_seed(0)
+    net = NETS[name]()
+    for layer in net.modules():
+        if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+            filters = layer.weight.data.movedim(int(isinstance(layer, nn.ConvTranspose2d)), 0)[::2]
+            filters.copy_(mostly_large_of_one_sign(filters))
+    return net
+
+
+def mostly_large_of_one_sign(weight):
+    sign = torch.where(torch.rand(weight.shape) < 0.9, 1.0, -1.0)
+    return sign * (1 - 0.1 * torch.rand(weight.shape)) / weight[0].numel() ** 0.5
+
+
+def frozen(net, **config):
+    """The net quantized, trained for a few steps on noise, and frozen."""
+    generator = torch.Generator().manual_seed(2)
+    qat = quaver.quant_aware(net, config, example_inputs=(torch.zeros(2, *SHAPE),)).train()
+    optimizer = torch.optim.SGD(qat.parameters(), 0.01)
+    for _ in range(3):
+        loss = qat(torch.randn(8, *SHAPE, generator=generator)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return quaver.convert(qat)
+
+
+def write(program, folder, target="openvino"):
+    """Export a program, and write beside it what the simulation gives for some images."""
+    file = quaver.export(program, folder, target=target)
+    inside = simulation(program)
+    images = torch.randn(16, *SHAPE, generator=torch.Generator().manual_seed(4))
+    outputs, integers = inside.run(images)
+    arrays = {"images": images.numpy(), "output": outputs[0].numpy()} | {
+        f"at {name}": whole for name, whole in integers.items()
+    }
+    np.savez(folder / "expected.npz", **arrays)
+    (folder / "scales.json").write_text(json.dumps(inside.scales))
+    return file
+
+
+def differences(folder):
+    """For each tensor of a net: how many integers the engine has otherwise; the output's floats likewise."""
+    expected = np.load(folder / "expected.npz")
+    (file,) = (*folder.glob("*.xml"), *folder.glob("*.onnx"))
+    engine = Inside(file, json.loads((folder / "scales.json").read_text()))
+    outputs, integers = engine.run(expected["images"])
+    found = {name: int((whole != expected[f"at {name}"]).sum()) for name, whole in integers.items()}
+    untouched = quaver.runtime.load(file)(expected["images"])  # as deployed: without the further outputs
+    return found | {
+        "output": int((outputs[0] != expected["output"]).sum()),
+        "deployed output": int((untouched != expected["output"]).sum()),
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps({folder.name: differences(folder) for folder in sorted(Path(sys.argv[1]).iterdir())}))

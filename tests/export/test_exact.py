@@ -1,0 +1,87 @@
+"""OpenVINO computes what the simulation computes: every integer of every quantized tensor, on every processor."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import exact_nets
+from exact_nets import NETS, differences, fresh, frozen, write
+
+UNSAFE = "Odd, not safe"
+# An engine looks once at the processor, when it is loaded: each of these needs a process of its own.
+PROCESSORS = ["AVX2", "AVX512_CORE"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Every net as a file, with what the simulation gives for it."""
+    root = tmp_path_factory.mktemp("exact")
+    for name in NETS:
+        write(frozen(fresh(name)), root / name)
+    with pytest.MonkeyPatch.context() as patch:
+        # a processor without VNNI computes something else, as it should
+        patch.setattr(sys.modules["quaver.export"], "WORST", -1000.0)
+        write(frozen(fresh("Odd"), saturation_safe=False), root / UNSAFE)
+    return root
+
+
+@pytest.fixture(scope="module")
+def on_processor(folder):
+    """The differences of every net, by processor."""
+    known = {}
+
+    def of(processor):
+        if processor not in known:
+            environment = os.environ | {"ONEDNN_MAX_CPU_ISA": processor}
+            command = [sys.executable, exact_nets.__file__, str(folder)]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, done.stderr
+            known[processor] = json.loads(done.stdout)
+        return known[processor]
+
+    return of
+
+
+def assert_none_differs(found, tensors):
+    assert {name: count for name, count in found.items() if count} == {}
+    assert len(found) == tensors + 2  # and the two outputs
+
+
+def tensors_of(folder):
+    return len(json.loads((folder / "scales.json").read_text()))
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_engine_gives_every_integer_of_the_simulation(folder, name):
+    assert_none_differs(differences(folder / name), tensors_of(folder / name))
+
+
+x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another processor's instructions")
+
+
+@x86
+@pytest.mark.parametrize("processor", PROCESSORS)
+@pytest.mark.parametrize("name", NETS)
+def test_a_processor_without_vnni_gives_the_same(on_processor, folder, name, processor):
+    assert_none_differs(on_processor(processor)[name], tensors_of(folder / name))
+
+
+@x86
+@pytest.mark.parametrize("processor", PROCESSORS)
+def test_without_saturation_safe_a_processor_without_vnni_gives_something_else(on_processor, processor):
+    found = on_processor(processor)[UNSAFE]
+
+    assert found["layers.0.2"] > 100
+    assert found["deployed output"] > 100
+
+
+def test_every_net_has_quantized_tensors_and_the_engine_shows_them_all(folder):
+    for name in NETS:
+        shown = set(differences(Path(folder / name)))
+        assert set(json.loads((folder / name / "scales.json").read_text())) <= shown
+        assert len(shown) > 10
