@@ -2,7 +2,7 @@
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -101,12 +101,18 @@ def _drop() -> Rule:
 
 
 def _peek(batches: Iterable[Any]) -> tuple[Tensor, Iterable[Any]]:
-    """The images of the first batch, and all batches."""
+    """An example of the images, and all batches."""
     rest = iter(batches)
     first = next(rest, None)
     if first is None:
         raise InputError("analyze: no batches were given, so there is nothing to look at.")
-    return _split(first)[0], itertools.chain([first], rest)
+    return _split(first)[0][:2].clone(), _joined([first], rest)
+
+
+def _joined(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    """`itertools.chain`, which would hold on to the first batch until the end."""
+    yield first.pop()
+    yield from rest
 
 
 def _split(batch: Any) -> tuple[Tensor, Tensor | None]:
@@ -123,6 +129,8 @@ def _prepared(model: nn.Module, config: Any, images: Tensor) -> tuple[Program, b
         return quant_aware(model, config, example_inputs=(images,)), True
     if model.stage is Stage.FLOAT:
         return quant_aware(model.clone(), config), True
+    if model.stage is Stage.MOBILE:
+        raise StageError("analyze: a mobile program rounds as its engine does. Analyse the program that it was made from.")
     if config is not None:
         raise StageError(f"analyze: the program is {model.stage.value} already, and a config is for a float one.")
     return model, False

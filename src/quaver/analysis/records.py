@@ -48,7 +48,10 @@ class TensorStatistics:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightStatistics:
-    """A weight. ``thresholds`` are the smallest and the largest of its channels; the other fields are a tensor's."""
+    """A weight. ``thresholds`` are the smallest and the largest of its channels; the other fields are a tensor's.
+
+    ``bounded`` is the share of its integers that ``saturation_safe`` keeps smaller than rounding would make them.
+    """
 
     name: str
     bits: int
@@ -59,6 +62,7 @@ class WeightStatistics:
     percentiles: dict[str, float]
     zeros: float
     clipped: float
+    bounded: float
     sqnr_db: float | None
     histogram: Spread
 

@@ -14,6 +14,7 @@ from quaver.passes.placement import end_of, ops_by_name
 from quaver.program import EVAL, Program
 from quaver.program.views import read
 from quaver.quantizers import CustomQuantizer, Observer
+from quaver.quantizers.arithmetic import quantize
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Site:
 class Weight:
     """A weight: its values, what rounding makes of them (None where a frozen program has only the integers), its ranges.
 
-    ``clipped`` is the share of values beyond their threshold.
+    ``clipped`` is the share of values beyond their threshold, ``bounded`` that of integers kept from overflowing in pairs.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Weight:
     rounded: Tensor | None
     thresholds: Tensor
     clipped: float = 0.0
+    bounded: float = 0.0
 
 
 def activations(program: Program) -> list[Site]:
@@ -127,10 +129,12 @@ def weights(program: Program) -> Iterator[Weight]:
         quantizer, values = program.quantizer(title), read(program, parameter).detach()
         with torch.no_grad():
             integers, step = quantizer.integers(values)
+            plain = quantize(values.float(), quantizer.per_channel(step, values), quantizer.grid)
+            bounded = 0.0 if quantizer.pairs is None else float((plain != integers).float().mean())
             rounded = integers * quantizer.per_channel(step, values)
             thresholds = quantizer.range_for(values, None)[0].detach()
             clipped = float((values.abs() > quantizer.per_channel(thresholds, values)).float().mean())
-        yield Weight(title, quantizer.grid.bits, values, rounded, thresholds.flatten(), clipped)
+        yield Weight(title, quantizer.grid.bits, values, rounded, thresholds.flatten(), clipped, bounded)
     if not program.placements.weights:
         yield from _frozen_weights(program)
 

@@ -31,6 +31,7 @@ def statistics_of_weight(weight: Weight) -> WeightStatistics:
         percentiles=percentiles_of(histogram, magnitude),
         zeros=histogram.zeros / max(histogram.total, 1),
         clipped=weight.clipped,
+        bounded=weight.bounded,
         sqnr_db=None if noise is None else decibels(histogram.power, noise),
         histogram=spread(histogram, smallest, largest),
     )

@@ -133,7 +133,7 @@ def _show_proposal(console: Console, found: Analysis) -> None:
     elif proposal.reached:
         patterns = ", ".join(repr(pattern) for pattern in proposal.not_quant_pattern)
         words = (
-            f"To keep the drop at or below {proposal.target_drop:.2%}, leave {len(proposal.layers)} layers float: "
+            f"To keep the drop at or below {proposal.target_drop:.2%}, leave {', '.join(proposal.layers)} float: "
             f"not_quant_pattern=[{patterns}] scores {_score(proposal.score)}."
         )
     else:

@@ -1,6 +1,7 @@
 """``quaver demo``: the whole journey on data that ships with the package, in about a minute."""
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,19 +13,21 @@ from rich.table import Table
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from quaver.analysis import analyze
 from quaver.capture import capture
+from quaver.cli.bench import run_bench
+from quaver.cli.figures import write_report
 from quaver.data import load_digits
 from quaver.deployment import write_tree
 from quaver.errors import ConfigError, StorageError
 from quaver.export import export
 from quaver.files import write_atomically
-from quaver.measure.latency import measure
 from quaver.measure.verify import verify
 from quaver.models import MobileNetV1
 from quaver.pipeline import convert, quant_aware
 from quaver.program import Program
 from quaver.program.storage import WEIGHTS_PATTERN
-from quaver.runtime import load
+from quaver.report import write_report as write_page
 from quaver.training import evaluate, fit
 
 
@@ -44,10 +47,10 @@ def demo(
     test_batches = DataLoader(test, 256)
     model = MobileNetV1(num_classes=10, scale=0.5, small_images=True)
 
-    train_with_bar(console, "float training", model, training, batch_size, epochs, lr=0.05)
+    metrics = train_with_bar(console, "float training", model, training, batch_size, epochs, lr=0.05)
     fp32_top1 = evaluate(model, test_batches)
     qat = quant_aware(model, example_inputs=(test[0][0][None],))
-    train_with_bar(console, "int8-aware training", qat, training, batch_size, qat_epochs, lr=0.005)
+    metrics += train_with_bar(console, "int8-aware training", qat, training, batch_size, qat_epochs, lr=0.005)
     frozen, int8 = convert(qat, save_int8=True)
     report: dict[str, Any] = {
         "fp32_top1": fp32_top1,
@@ -64,17 +67,31 @@ def demo(
         write_tree(frozen, out)
         float_model = export(capture(model, (test[0][0][None],)), out / "fp32" / "model.xml")
     report["int8_bytes"] = sum(file.stat().st_size for file in (out / "int8").glob(WEIGHTS_PATTERN))
+    with console.status("looking at every layer"):
+        analyze(qat, islice(DataLoader(training, 64), 8)).save(out / "analysis.json")
     with console.status("running the engine"):
-        report |= deployed(int8, out / "int8" / "model.xml", float_model, test_batches)
+        report |= deployed(int8, out, float_model, test_batches)
     write_report(out / "report.json", report)
+    write_metrics(out / "metrics.jsonl", metrics)
+    write_page([out], out / "report.html")
     show(console, out, report, int8)
 
 
-def deployed(int8: Program, artefact: Path, float_model: Path, batches: DataLoader[Any]) -> dict[str, Any]:
+def deployed(int8: Program, out: Path, float_model: Path, batches: DataLoader[Any]) -> dict[str, Any]:
     """What the engine makes of the int8 model: accuracy, agreement with the simulation, and speed beside the float model."""
+    artefact = out / "int8" / "model.xml"
     result = verify(int8, artefact, batches)
-    latency = measure({"fp32_ms": load(float_model), "int8_ms": load(artefact)}, 1, rounds=100)
-    milliseconds = {name: taken.median_ms for name, taken in latency.items()}
+    options: dict[str, Any] = {
+        "sizes": [1],
+        "rounds": 100,
+        "warmup": 3,
+        "wanted": [],
+        "with_memory": False,
+        "profile": False,
+    }
+    speed = run_bench(Console(quiet=True), [artefact], [float_model], with_layers=True, **options)
+    write_report(out / "bench.json", speed)
+    milliseconds = {"fp32_ms" if row["is_float"] else "int8_ms": row["median_ms"] for row in speed["latencies"]}
     return {
         "deployed_top1": result.accuracy_deployed,
         "agreement": result.agreement,
@@ -94,8 +111,8 @@ def train_with_bar(
     batch_size: int,
     epochs: int,
     lr: float,
-) -> None:
-    """`fit` with a progress bar that shows the loss and the time left."""
+) -> list[dict[str, Any]]:
+    """`fit` with a progress bar that shows the loss and the time left; gives the loss of every step."""
     batches = DataLoader(data, batch_size, shuffle=True, drop_last=True)
     columns = (
         TextColumn("{task.description:20}"),
@@ -107,15 +124,22 @@ def train_with_bar(
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(title, total=epochs * len(batches), loss=float("nan"))
-        fit(model, batches, epochs=epochs, lr=lr, on_step=lambda loss, images: progress.update(task, advance=1, loss=loss))
+        metrics: list[dict[str, Any]] = []
+
+        def on_step(loss: float, images: int) -> None:
+            progress.update(task, advance=1, loss=loss)
+            metrics.append({"phase": title, "step": len(metrics) + 1, "loss": loss})
+
+        fit(model, batches, epochs=epochs, lr=lr, on_step=on_step)
+    return metrics
 
 
-def write_report(path: Path, report: dict[str, Any]) -> None:
-    """The figures as JSON, in one step."""
+def write_metrics(path: Path, metrics: list[dict[str, Any]]) -> None:
+    """The curves of training, a record per line."""
     try:
-        write_atomically(path, (json.dumps(report, indent=2) + "\n").encode())
+        write_atomically(path, "".join(json.dumps(record) + "\n" for record in metrics).encode())
     except OSError as error:
-        raise StorageError(f"{path}: the report could not be written: {error}.") from error
+        raise StorageError(f"{path}: the metrics could not be written: {error}.") from error
 
 
 def show(console: Console, out: Path, report: dict[str, Any], int8: Program) -> None:
@@ -138,5 +162,6 @@ def show(console: Console, out: Path, report: dict[str, Any], int8: Program) -> 
     convolutions = [op for op in int8.ops() if "conv" in op.type or op.type == "mul"]
     console.print(
         f"{sum(op.quantized for op in convolutions)} of {len(convolutions)} convolutions and linear layers compute on "
-        f"integers. Programs and report.json are in {out}/; read one with quaver.load({str(out / 'int8')!r})."
+        f"integers. Programs and report.json are in {out}/; read one with quaver.load({str(out / 'int8')!r}). "
+        f"{out / 'report.html'} shows all of it: open it in a browser."
     )

@@ -14,7 +14,7 @@ class Line:
     label: str
     value: str
     bar: float | None = None
-    note: str = ""
+    note: str | None = None
     style: str = ""
 
 
@@ -39,7 +39,7 @@ def _line(line: Line) -> Html:
     bar = None
     if line.bar is not None:
         bar = tag("span", tag("span", style=f"width:{100 * line.bar:.1f}%"), class_=f"bar {line.style}", aria_hidden="true")
-    value = tag("dd", line.value, line.note and tag("span", line.note, class_="delta"))
+    value = tag("dd", line.value, line.note is not None and tag("span", line.note, class_="delta"))
     return tag("div", tag("dt", line.label), value, bar)
 
 
@@ -68,7 +68,7 @@ def _size(figures: Figures) -> Html | None:
 
 def _speed(figures: Figures) -> Html | None:
     where = f" on {figures.engine}" if figures.engine else ""
-    return _two("Time", figures.float_ms, figures.int8_ms, milliseconds, "faster", f"batch of {figures.batch}{where}")
+    return _two("Speed", figures.float_ms, figures.int8_ms, milliseconds, "as fast", f"batch of {figures.batch}{where}")
 
 
 def _two(title: str, first: float | None, second: float | None, words: object, better: str, note: str) -> Html | None:
@@ -82,6 +82,8 @@ def _two(title: str, first: float | None, second: float | None, words: object, b
     headline = words(known[-1][1])
     if first and second:
         headline = f"{times(first / second)} {better}"
+        if better == "smaller" and second > first:
+            headline = f"{times(second / first)} larger"
     return _card(title, headline, note, lines)
 
 
@@ -90,7 +92,7 @@ def _agreement(figures: Figures) -> Html | None:
         return None
     lines = [Line("same class", percent(figures.agreement))]
     if figures.integers_equal is not None:
-        lines.append(Line("integers equal, worst tensor", percent(figures.integers_equal)))
+        lines.append(Line("integers equal", percent(figures.integers_equal)))
     exact = figures.integers_equal == 1.0
     note = "the engine computes what was trained, bit for bit" if exact else "simulated and deployed, the same images"
     return _card("Agreement", percent(figures.agreement), note, lines)
@@ -166,7 +168,7 @@ def sentence(name: str, figures: Figures) -> Html:
     final = figures.deployed_top1 if figures.deployed_top1 is not None else figures.simulated_top1
     if final is not None and figures.float_top1 is not None:
         parts.append(f"{percent(final)} top-1 in int8, {percent(figures.float_top1)} in float")
-    if figures.smaller is not None:
+    if figures.smaller is not None and figures.smaller >= 1:
         parts.append(f"{times(figures.smaller)} smaller")
     if figures.speedup is not None:
         parts.append(f"{times(figures.speedup)} as fast")

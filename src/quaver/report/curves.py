@@ -9,18 +9,18 @@ from quaver.report.gather import Record, Run
 POINTS = 300
 """Points of a curve that are shown; more are averaged."""
 
-# Title, how its values are written, and the keys that hold it, in the order in which they are looked for.
-CHARTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("Loss", "number", ("loss", "train_loss")),
-    ("Top-1 accuracy", "percent", ("top1", "acc_top1", "accuracy", "val_top1")),
-    ("mAP", "percent", ("map", "mAP")),
-    ("Learning rate", "number", ("lr",)),
+# Title, how its values are written, and the key that holds it. A figure over the test set stands under "evaluation".
+CHARTS: tuple[tuple[str, str, str], ...] = (
+    ("Loss in training", "number", "loss"),
+    ("Top-1 on the test set", "percent", "evaluation.top1"),
+    ("mAP on the test set", "percent", "evaluation.map"),
+    ("Learning rate", "number", "lr"),
 )
 
 
 @dataclass
 class Chart:
-    """A measure: its series, each with a label and points, and the steps at which a phase begins."""
+    """A measure: its series, each with a label and the points of every phase, and the steps at which a phase begins."""
 
     title: str
     kind: str
@@ -31,21 +31,24 @@ class Chart:
 def charts_of(runs: list[Run]) -> list[Chart]:
     """The charts for which there are values."""
     found = []
-    for title, kind, keys in CHARTS:
+    for title, kind, key in CHARTS:
         chart = Chart(title, kind)
         for run in runs:
-            points, starts = _points(run.metrics, keys)
-            if len(points) > 1:
-                chart.series.append({"label": run.name, "points": thinned(points)})
+            parts, starts = _parts(run.metrics, key)
+            total = sum(len(part) for part in parts)
+            if total > 1:
+                shares = [max(POINTS * len(part) // total, 2) for part in parts]
+                thin = [thinned(part, share) for part, share in zip(parts, shares, strict=True)]
+                chart.series.append({"label": run.name, "parts": thin})
                 chart.marks = [{"x": x, "label": phase} for phase, x in starts.items()] if len(starts) > 1 else []
         if chart.series:
             found.append(chart)
     return found
 
 
-def _points(records: list[Record], keys: tuple[str, ...]) -> tuple[list[tuple[float, float]], dict[str, float]]:
-    """The values over the steps of all phases in a row, and the step at which each phase begins."""
-    points: list[tuple[float, float]] = []
+def _parts(records: list[Record], key: str) -> tuple[list[list[tuple[float, float]]], dict[str, float]]:
+    """The values over the steps, a part for each phase, one behind the other; and the step at which each begins."""
+    parts: list[list[tuple[float, float]]] = []
     starts: dict[str, float] = {}
     phase, first, last = None, 0.0, 0.0
     for record in records:
@@ -55,12 +58,15 @@ def _points(records: list[Record], keys: tuple[str, ...]) -> tuple[list[tuple[fl
         name = str(record.get("phase", record.get("stage", "")))
         if name != phase:
             phase, first = name, last
+            parts.append([])
             starts.setdefault(name, first)
         last = max(last, first + float(step))
-        value = next((record[key] for key in keys if _is_number(record.get(key))), None)
-        if value is not None:
-            points.append((first + float(step), float(value)))
-    return points, starts
+        value: Any = record
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if _is_number(value):
+            parts[-1].append((first + float(step), float(value)))
+    return [part for part in parts if part], starts
 
 
 def _is_number(value: Any) -> bool:

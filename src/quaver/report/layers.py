@@ -12,7 +12,10 @@ _HOST = re.compile(r"(?:folded into|computed with) '(.*?)'")
 
 @dataclass
 class Row:
-    """A layer. ``precision`` is what the program says: int8, float, or fused (part of ``host``)."""
+    """A layer. ``precision`` is what the program says: int8, float, or fused (part of ``host``).
+
+    ``index`` counts all ops, ``place`` those that are not part of another, from 1.
+    """
 
     index: int
     name: str
@@ -39,6 +42,7 @@ class Row:
     microseconds: float | None = None
     share: float | None = None
     differ: float | None = None
+    place: int = 0
 
     @property
     def is_float(self) -> bool:
@@ -53,6 +57,8 @@ def rows_of(run: Run) -> list[Row]:
     for row in rows:
         if row.host in by_name:
             by_name[row.host].fused.append(row.type)
+    for place, row in enumerate((row for row in rows if row.precision != "fused"), 1):
+        row.place = place
     if run.analysis is not None:
         tensors = {tensor.name: tensor for tensor in run.analysis.tensors}
         weights = {weight.name: weight for weight in run.analysis.weights}

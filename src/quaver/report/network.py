@@ -17,7 +17,7 @@ TIME_STEPS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
 
 SHORT = {
     "conv2d": "conv",
-    "depthwise_conv2d": "dw conv",
+    "depthwise_conv2d": "dw",
     "conv2d_transpose": "deconv",
     "mul": "linear",
     "elementwise_add": "add",

@@ -33,7 +33,7 @@ def page(runs: list[Run]) -> str:
         ("layers", "Layers", _layers(found)),
         ("network", "Network", _networks(found)),
         ("activations", "Activations", _activations(found)),
-        ("engine", "Why not faster", _findings(runs)),
+        ("engine", "Why isn't it faster?", _findings(runs)),
         ("provenance", "Provenance", provenance_of(runs)),
         ("missing", "Not shown", _missing(runs)),
     ]
@@ -158,7 +158,11 @@ def _proposal(run: Run) -> Html | None:
         )
         score = "" if proposal.score.accuracy is None else f": {percent(proposal.score.accuracy)}"
         words = join(
-            start, f"{len(proposal.layers)} layers float", score, ". ", tag("code", f"not_quant_pattern=[{patterns}]")
+            start,
+            f"{len(proposal.layers)} layer{'s' * (len(proposal.layers) > 1)} float",
+            score,
+            ". ",
+            tag("code", f"not_quant_pattern=[{patterns}]"),
         )
     return tag("p", words, class_="callout")
 
@@ -270,7 +274,8 @@ def _data(run: Run, rows: list[Row]) -> dict[str, Any]:
             "name": row.name,
             "source": row.source,
             "fused": row.fused,
-            "kernel": row.kernel,
+            "kernel": " ".join([row.executed, row.kernel]).strip(),
+            "share": None if row.share is None else round(row.share, 5),
             "thresholds": {role: [min(values), max(values)] for role, values in row.thresholds.items() if values},
             "dB": [row.input_sqnr_db, row.weight_sqnr_db],
             "tensors": [places[name] for name in row.tensors if name in places],
@@ -303,5 +308,6 @@ def _spread(one: Any) -> dict[str, Any]:
         "percentiles": {share: short(value) for share, value in one.percentiles.items()},
         "zeros": short(one.zeros),
         "clipped": short(one.clipped),
+        "bounded": None if is_tensor else short(one.bounded),
         "dB": None if one.sqnr_db is None else short(one.sqnr_db),
     }

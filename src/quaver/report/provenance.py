@@ -1,5 +1,6 @@
 """Where a run comes from: versions, passes, machine, checksums."""
 
+import re
 from typing import Any
 
 from quaver.report.figures import figures_of
@@ -33,7 +34,8 @@ def _entries(run: Run) -> list[Html]:
             for name, shape in run.program.inputs.items()
         ]
         facts.append(("Inputs", ", ".join(shapes)))
-        facts.append(("Passes", tag("ol", [tag("li", tag("code", step)) for step in run.program.history])))
+        passes = [re.sub(r", \w+=None", "", step) for step in run.program.history]  # options that were not used
+        facts.append(("Passes", tag("ol", [tag("li", tag("code", step)) for step in passes])))
     if run.analysis is not None:
         facts.append(("Analysis", f"{run.analysis.images:,} images of a {run.analysis.stage} program"))
     if first.get("source"):

@@ -17,6 +17,10 @@ Cell = tuple[Any, Any]
 Pair = tuple[Row | None, Row | None]
 
 
+EXECUTED = {"i8": "int8", "u8": "int8", "f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+"""An engine's words for what it computes on, as people say them."""
+
+
 @dataclass(frozen=True)
 class Column:
     """A column: its title, a word of explanation, and the cell of a row."""
@@ -37,7 +41,7 @@ class Column:
 def layer_table(rows: list[Row], tensors: dict[str, TensorStatistics], prefix: str) -> Html:
     """Every layer of a run; columns for which there is nothing are left out."""
     columns = [column for column in _columns(tensors) if any(column.cell(row)[1] not in (None, "") for row in rows)]
-    return _table(columns, rows, lambda row: _attributes(row, prefix), "Layers of the network")
+    return _table(columns, rows, lambda row: _attributes(row, prefix), "Layers of the network", _quiet(rows))
 
 
 def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str], prefix: str) -> Html:
@@ -53,7 +57,12 @@ def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str]
         same = all(side is not None for side in pair) and _state(pair[0]) == _state(pair[1])
         return _attributes(row, prefix) | {"data_same": "yes" if same else "no"}
 
-    return _table(columns, pairs, attributes, f"Layers of {names[0]} and {names[1]}")
+    return _table(columns, pairs, attributes, f"Layers of {names[0]} and {names[1]}", _quiet([*first, *second]))
+
+
+def _quiet(rows: list[Row]) -> bool:
+    """Whether only fused ops, which are hidden at first, would fill the last column."""
+    return not any(row.reason for row in rows if row.precision != "fused")
 
 
 def _state(row: Row | None) -> tuple[Any, ...]:
@@ -74,7 +83,9 @@ def _kind(row: Row) -> str:
     return "float" if row.is_float else "int8"
 
 
-def _table(columns: list[Column], rows: list[Any], attributes: Callable[[Any], dict[str, Any]], caption: str) -> Html:
+def _table(
+    columns: list[Column], rows: list[Any], attributes: Callable[[Any], dict[str, Any]], caption: str, quiet: bool
+) -> Html:
     head = [
         tag(
             "th",
@@ -92,7 +103,7 @@ def _table(columns: list[Column], rows: list[Any], attributes: Callable[[Any], d
         tag("caption", caption, class_="unseen"),
         tag("thead", tag("tr", head)),
         tag("tbody", body),
-        class_="layers",
+        class_="layers quiet-why" if quiet else "layers",
     )
 
 
@@ -108,7 +119,7 @@ def _cell(column: Column, row: Any) -> Html:
 
 def _columns(tensors: dict[str, TensorStatistics]) -> list[Column]:
     return [
-        Column("#", "Place in the network", lambda row: (row.index + 1, row.index), "n"),
+        Column("#", "Place in the network", lambda row: (row.place or "", row.index), "n"),
         Column("Layer", "Name in the model, and what is computed with it in one step", _name, "name"),
         Column("Type", "What the layer computes", lambda row: (row.type, row.type)),
         Column("Bits", "Bits of weight (W) and activation (A)", lambda row: (row.bits, row.bits)),
@@ -122,15 +133,11 @@ def _columns(tensors: dict[str, TensorStatistics]) -> list[Column]:
             _spread(tensors),
         ),
         Column("Error", "Signal to rounding noise in dB, input and weight together: the smaller, the worse", _error, "n"),
-        Column("Clipped", "Share of the input's values beyond the threshold", lambda row: _share(row.clipped, 3), "n"),
-        Column("Zeros", "Share of the input's values that are zero", lambda row: _share(row.zeros, 1), "n"),
+        Column("Clipped", "Share of the input's values beyond the threshold", lambda row: _rare(row.clipped), "n"),
         Column("Alone", "Accuracy with only this layer quantized", lambda row: _share(row.only, 2), "n"),
         Column("Without", "Accuracy with all layers but this one quantized", lambda row: _share(row.without, 2), "n"),
-        Column("µs", "Time in the engine", _time, "n"),
-        Column("Share", "Share of the time in the engine", lambda row: _share(row.share, 1), "n"),
-        Column(
-            "Differs", "Share of its integers that the engine computes otherwise", lambda row: _share(row.differ, 3), "n"
-        ),
+        Column("µs", "Time in the engine, in microseconds", _time, "n"),
+        Column("Differs", "Share of its integers that the engine computes otherwise", lambda row: _rare(row.differ), "n"),
         Column("Why float", "Why it is not computed on integers", _why, "why"),
     ]
 
@@ -143,16 +150,22 @@ def _name(row: Row) -> Cell:
 def _precision(row: Row | None) -> Cell:
     if row is None:
         return "", None
-    words = row.executed or row.precision
+    words = EXECUTED.get(row.executed, row.executed) or row.precision
     return tag("span", words, class_=f"badge {_kind(row)}"), words
 
 
 def _threshold(role: str) -> Callable[[Row], Cell]:
     def cell(row: Row) -> Cell:
         found = [value for name, values in row.thresholds.items() if name.startswith(role) for value in values]
-        return (number(max(found)), max(found)) if found else ("", None)
+        return (aligned(number(max(found))), max(found)) if found else ("", None)
 
     return cell
+
+
+def aligned(text: str) -> Any:
+    """A number whose point stands below that of the others in its column."""
+    whole, point, rest = text.partition(".")
+    return (whole, tag("span", point + rest, class_="rest"))
 
 
 def _spread(tensors: dict[str, TensorStatistics]) -> Callable[[Row], Cell]:
@@ -176,8 +189,16 @@ def _share(value: float | None, digits: int) -> Cell:
     return ("0", 0) if value == 0 else (percent(value, digits), value)
 
 
+def _rare(value: float | None) -> Cell:
+    if value is None:
+        return "", None
+    return ("0" if value == 0 else "<\u202f0.001\u202f%" if value < 1e-5 else percent(value, 3)), value
+
+
 def _time(row: Row | None) -> Cell:
-    return ("", None) if row is None or row.microseconds is None else (f"{row.microseconds:,.1f}", row.microseconds)
+    if row is None or row.microseconds is None:
+        return "", None
+    return f"{row.microseconds:,.1f}", row.microseconds
 
 
 def _why(row: Row) -> Cell:

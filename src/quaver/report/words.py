@@ -53,7 +53,8 @@ def number(value: float | None, digits: int = 3) -> str:
     if value != 0 and not 1e-4 <= abs(value) < 1e6:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
         return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
-    return f"{value:.{digits}g}".replace("-", MINUS) if abs(value) < 1000 else f"{value:,.0f}".replace("-", MINUS)
+    text = f"{value:#.{digits}g}".removesuffix(".") if abs(value) < 1000 else f"{value:,.0f}"
+    return text.replace("-", MINUS)
 
 
 def decibels(value: float | None) -> str:

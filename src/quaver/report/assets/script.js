@@ -69,6 +69,7 @@
         else close(row);
         row.hidden = !visible;
       }
+      table.classList.toggle("quiet-why", rows.every((row) => row.hidden || [...row.cells].every((cell) => !cell.classList.contains("why") || !cell.textContent)));
       count.textContent = shown === layers ? `${layers} layers` : `${shown} of ${layers} layers`;
     };
     filter.addEventListener("input", matching);
@@ -159,92 +160,111 @@
     const [input, weight] = layer.dB;
     if (input !== null) add("input", `${input.toFixed(1)} dB`);
     if (weight !== null) add("weight", `${weight.toFixed(1)} dB`);
+    const bounded = layer.weight === null || layer.weight === undefined ? 0 : run.weights[layer.weight].bounded;
+    if (bounded) add("weights bounded for processors without VNNI", percent(bounded));
+    if (layer.share !== null) add("time", `${percent(layer.share)} of all`);
     add("kernel", layer.kernel);
     const parts = [element("dl", { class: "words" }, ...facts)];
-    for (const index of layer.tensors) parts.push(histogram(run.tensors[index], "input"));
-    if (layer.weight !== null && layer.weight !== undefined) parts.push(histogram(run.weights[layer.weight], "weight"));
+    for (const index of layer.tensors) parts.push(histogram(run.tensors[index]));
+    if (layer.weight !== null && layer.weight !== undefined) parts.push(histogram(run.weights[layer.weight]));
     return parts;
   }
 
-  // histograms
-  function histogram(tensor, role, figure = element("figure", { class: "histogram" })) {
-    const width = 420, height = 150, top = 16, bottom = 20;
-    const low = Math.min(tensor.start, tensor.signed ? -tensor.threshold : 0), high = Math.max(tensor.end, tensor.threshold);
-    const room = 0.02 * (high - low);
-    const x = (value) => (width * (value - low + room)) / (high - low + 2 * room);
-    const most = Math.log1p(Math.max(...tensor.counts, 1));
-    const y = (value) => height - bottom - ((height - top - bottom) * Math.log1p(value)) / most;
-    const step = (tensor.end - tensor.start) / tensor.counts.length;
-    const total = tensor.counts.reduce((sum, value) => sum + value, 0) || 1;
-    const place = (index) => tensor.start + index * step;
-    const floor = height - bottom;
-    let inside = "", outside = "";
-    tensor.counts.forEach((value, index) => {
-      const middle = place(index + 0.5);
-      const bar = `M${x(place(index)).toFixed(1)} ${floor}V${y(value).toFixed(1)}H${x(place(index + 1)).toFixed(1)}V${floor}Z`;
-      if (Math.abs(middle) > tensor.threshold) outside += bar;
-      else inside += bar;
+  // Pictures are drawn in the pixels that there are, again when these change; height is fixed, so nothing moves.
+  const drawers = new WeakMap();
+  const watcher = new ResizeObserver((entries) => {
+    for (const entry of entries) drawers.get(entry.target)();
+  });
+  function pictured(figure, head, height, draw) {
+    const picture = drawn("svg", { height, tabindex: 0, role: "img" });
+    const readout = element("p", { class: "readout" });
+    figure.replaceChildren(...head, picture, readout);
+    let width = 0;
+    drawers.set(picture, () => {
+      const now = Math.round(picture.getBoundingClientRect().width);
+      if (!now || now === width) return;
+      width = now;
+      picture.setAttribute("viewBox", `0 0 ${width} ${height}`);
+      const parts = draw(picture, readout, width);
+      picture.onpointermove = (event) => parts.show(event.clientX - picture.getBoundingClientRect().left);
+      picture.onpointerleave = picture.onblur = parts.rest;
+      picture.onkeydown = (event) => {
+        if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+        parts.move(event.key === "ArrowLeft" ? -1 : 1);
+        event.preventDefault();
+      };
+      parts.rest();
     });
-    const marks = tensor.signed ? [-tensor.threshold, tensor.threshold] : [tensor.threshold];
-    const picture = drawn("svg", { viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "img" });
-    const words = `${tensor.name}: ${tensor.bits} bits, threshold ${short(tensor.threshold)}, largest ${short(tensor.largest)}, clipped ${percent(tensor.clipped)}, zeros ${percent(tensor.zeros)}`;
-    picture.setAttribute("aria-label", words);
-    picture.append(
-      drawn("path", { d: inside, class: "area" }),
-      drawn("path", { d: outside, class: "area clipped" }),
-      drawn("path", { d: `M0 ${floor}H${width}`, class: "axis" }),
-      drawn("path", { d: marks.map((mark) => `M${x(mark).toFixed(1)} ${top - 6}V${floor}`).join(""), class: "mark" }),
-    );
-    const label = (value, text, at = height - 5) => {
-      const spot = x(value);
-      const anchor = spot < 40 ? "start" : spot > width - 40 ? "end" : "middle";
-      const made = drawn("text", { x: (anchor === "start" ? Math.max(spot - 8, 0) : anchor === "end" ? Math.min(spot + 8, width) : spot).toFixed(1), y: at, "text-anchor": anchor });
-      made.textContent = text;
-      picture.append(made);
-    };
-    label(tensor.threshold, short(tensor.threshold), top - 8);
-    if (tensor.signed) label(-tensor.threshold, short(-tensor.threshold), top - 8);
-    for (const value of new Set([tensor.start, 0, tensor.end])) {
-      if (value === 0 || Math.abs(x(value) - x(0)) > 30) label(value, short(value));
-    }
-    const hit = drawn("rect", { class: "hit", y: top, height: floor - top, width: Math.max(x(place(1)) - x(place(0)), 1), visibility: "hidden" });
-    picture.append(hit);
-    const resting = `99.99 % of |x| ≤ ${short(tensor.percentiles["99.99"])}` + (tensor.best ? `; least error at ${short(tensor.best)}` : "");
-    const readout = element("p", { class: "readout" }, resting);
-    let current = -1;
-    const show = (index) => {
-      current = Math.min(Math.max(index, 0), tensor.counts.length - 1);
-      hit.setAttribute("x", x(place(current)).toFixed(1));
-      hit.setAttribute("visibility", "visible");
-      const value = tensor.counts[current];
-      readout.textContent = `${short(place(current))} … ${short(place(current + 1))}: ${whole.format(value)} values, ${percent(value / total)}`;
-    };
-    const rest = () => { current = -1; hit.setAttribute("visibility", "hidden"); readout.textContent = resting; };
-    picture.addEventListener("pointermove", (event) => {
-      const box = picture.getBoundingClientRect();
-      const value = ((event.clientX - box.left) / box.width) * (high - low + 2 * room) + low - room;
-      show(Math.floor((value - tensor.start) / step));
-    });
-    picture.addEventListener("pointerleave", rest);
-    picture.addEventListener("blur", rest);
-    picture.addEventListener("keydown", (event) => {
-      const moves = { ArrowLeft: -1, ArrowRight: 1 };
-      if (!(event.key in moves)) return;
-      show(current < 0 ? Math.floor(tensor.counts.length / 2) : current + moves[event.key]);
-      event.preventDefault();
-    });
-    const facts = [`${tensor.bits} bits${tensor.signed ? "" : ", unsigned"}`, `clipped ${percent(tensor.clipped)}`, `zeros ${percent(tensor.zeros)}`];
-    if (tensor.dB !== null) facts.push(`${tensor.dB.toFixed(1)} dB`);
-    figure.replaceChildren(
-      element("figcaption", {}, role === "weight" ? tensor.name : tensor.name),
-      element("p", { class: "facts-line" }, facts.join(" · ")),
-      picture,
-      readout,
-    );
+    watcher.observe(picture);
+    drawers.get(picture)();
     return figure;
   }
+  function written(text, attributes) {
+    const made = drawn("text", attributes);
+    made.textContent = text;
+    return made;
+  }
+
+  // histograms
+  function histogram(tensor, figure = element("figure", { class: "histogram" })) {
+    const height = 150, top = 22, floor = height - 20;
+    const low = Math.min(tensor.start, tensor.signed ? -tensor.threshold : 0), high = Math.max(tensor.end, tensor.threshold);
+    const most = Math.log1p(Math.max(...tensor.counts, 1));
+    const step = (tensor.end - tensor.start) / tensor.counts.length;
+    const total = tensor.counts.reduce((sum, value) => sum + value, 0) || 1;
+    const edge = (index) => tensor.start + index * step;
+    const y = (value) => floor - ((floor - top) * Math.log1p(value)) / most;
+    const clipped = tensor.clipped === 0 && tensor.largest > tensor.threshold ? "< 0.001 %" : percent(tensor.clipped);
+    const facts = [`clipped ${clipped}`, `zeros ${percent(tensor.zeros)}`];
+    if (tensor.dB !== null) facts.unshift(`${tensor.dB.toFixed(1)} dB`);
+    const kind = `${tensor.bits} bits${tensor.signed ? "" : ", unsigned"}`;
+    const title = tensor.name.split(/(?<=\.)/).flatMap((part) => [part, element("wbr")]); // a long name breaks behind a point
+    const head = [element("figcaption", {}, element("span", {}, ...title), element("span", { class: "aside" }, kind)), element("p", { class: "facts-line" }, facts.join(" · "))];
+    const resting = `99.99 % of |x| ≤ ${short(tensor.percentiles["99.99"])}` + (tensor.best ? `; least error at ${short(tensor.best)}` : "");
+
+    return pictured(figure, head, height, (picture, readout, width) => {
+      const x = (value) => 4 + ((width - 8) * (value - low)) / (high - low);
+      let inside = "", outside = "";
+      tensor.counts.forEach((value, index) => {
+        const bar = `M${x(edge(index)).toFixed(1)} ${floor}V${y(value).toFixed(1)}H${x(edge(index + 1)).toFixed(1)}V${floor}Z`;
+        if (Math.abs(edge(index + 0.5)) > tensor.threshold) outside += bar;
+        else inside += bar;
+      });
+      const marks = tensor.signed ? [-tensor.threshold, tensor.threshold] : [tensor.threshold];
+      const label = (value, at) => {
+        const spot = x(value);
+        const anchor = spot < 24 ? "start" : spot > width - 24 ? "end" : "middle";
+        return written(short(value), { x: (anchor === "start" ? 0 : anchor === "end" ? width : spot).toFixed(1), y: at, "text-anchor": anchor });
+      };
+      const ends = [tensor.start, 0, tensor.end].filter((value, index, all) => all.indexOf(value) === index && (value === 0 || Math.abs(x(value) - x(0)) > 40));
+      const hit = drawn("rect", { class: "hit", y: top, height: floor - top, width: Math.max(x(edge(1)) - x(edge(0)), 1).toFixed(1) });
+      picture.replaceChildren(
+        drawn("path", { d: inside, class: "area" }),
+        drawn("path", { d: outside, class: "area clipped" }),
+        drawn("path", { d: `M0 ${floor}H${width}`, class: "axis" }),
+        drawn("path", { d: marks.map((mark) => `M${x(mark).toFixed(1)} ${top - 6}V${floor}`).join(""), class: "mark" }),
+        ...marks.map((mark) => label(mark, 12)),
+        ...ends.map((value) => label(value, height - 5)),
+        hit,
+      );
+      picture.setAttribute("aria-label", `${tensor.name}: ${kind}, threshold ${short(tensor.threshold)}, largest ${short(tensor.largest)}, ${facts.join(", ")}`);
+      let current = -1;
+      const showBin = (index) => {
+        current = Math.min(Math.max(index, 0), tensor.counts.length - 1);
+        hit.setAttribute("x", x(edge(current)).toFixed(1));
+        hit.setAttribute("visibility", "visible");
+        const value = tensor.counts[current];
+        readout.textContent = `${short(edge(current))} … ${short(edge(current + 1))}: ${whole.format(value)} values, ${percent(value / total)}`;
+      };
+      return {
+        show: (at) => showBin(Math.floor((low + ((at - 4) / (width - 8)) * (high - low) - tensor.start) / step)),
+        move: (by) => showBin(current < 0 ? Math.floor(tensor.counts.length / 2) : current + by),
+        rest: () => { current = -1; hit.setAttribute("visibility", "hidden"); readout.textContent = resting; },
+      };
+    });
+  }
   for (const figure of $$("figure[data-tensor]")) {
-    histogram(data.runs[Number(figure.dataset.run)].tensors[Number(figure.dataset.tensor)], "input", figure);
+    histogram(data.runs[Number(figure.dataset.run)].tensors[Number(figure.dataset.tensor)], figure);
   }
 
   // training curves
@@ -257,67 +277,63 @@
     return found;
   }
   function curves(chart, figure) {
-    const width = 420, height = 210, left = 46, right = 8, top = 12, bottom = 24;
+    const height = 216, left = 48, right = 8, top = 26, floor = height - 24;
+    for (const series of chart.series) series.points = series.parts.flat();
     const points = chart.series.flatMap((series) => series.points);
-    const xs = points.map((point) => point[0]), ys = points.map((point) => point[1]);
-    const reduce = (values, choose) => values.reduce((one, other) => choose(one, other));
-    const x0 = reduce(xs, Math.min), x1 = reduce(xs, Math.max);
-    let y0 = reduce(ys, Math.min), y1 = reduce(ys, Math.max);
+    const ends = (axis) => points.reduce(([low, high], point) => [Math.min(low, point[axis]), Math.max(high, point[axis])], [Infinity, -Infinity]);
+    const [x0, x1] = ends(0);
+    let [y0, y1] = ends(1);
     if (y0 === y1) { y0 -= Math.abs(y0) / 10 || 1; y1 += Math.abs(y1) / 10 || 1; }
     if (chart.kind === "number" && y0 > 0 && y0 < 0.5 * y1) y0 = 0;
-    const pad = 0.05 * (y1 - y0);
+    const pad = 0.04 * (y1 - y0);
     y1 += pad;
     if (y0 !== 0) y0 -= pad;
-    const x = (value) => left + ((width - left - right) * (value - x0)) / (x1 - x0 || 1);
-    const y = (value) => height - bottom - ((height - top - bottom) * (value - y0)) / (y1 - y0);
+    const y = (value) => floor - ((floor - top) * (value - y0)) / (y1 - y0);
     const words = chart.kind === "percent" ? (value) => `${(100 * value).toFixed(y1 - y0 < 0.1 ? 1 : 0)} %` : short;
     const exact = chart.kind === "percent" ? (value) => `${(100 * value).toFixed(2)} %` : short;
-    const picture = drawn("svg", { viewBox: `0 0 ${width} ${height}`, tabindex: 0, role: "img", "aria-label": `${chart.title} over ${short(x1 - x0)} steps` });
-    const write = (text, attributes) => { const made = drawn("text", attributes); made.textContent = text; picture.append(made); };
-    for (const value of ticks(y0, y1, 4)) {
-      picture.append(drawn("path", { d: `M${left} ${y(value).toFixed(1)}H${width - right}`, class: "grid" }));
-      write(words(value), { x: left - 7, y: (y(value) + 4).toFixed(1), "text-anchor": "end" });
-    }
-    for (const value of ticks(x0, x1, 4)) write(short(value), { x: x(value).toFixed(1), y: height - 6, "text-anchor": x(value) > width - 24 ? "end" : "middle" });
-    for (const mark of chart.marks) {
-      if (mark.x > x0) picture.append(drawn("path", { d: `M${x(mark.x).toFixed(1)} ${top}V${height - bottom}`, class: "phase" }));
-      write(mark.label, { x: (x(Math.max(mark.x, x0)) + 5).toFixed(1), y: top + 8 });
-    }
-    chart.series.forEach((series, index) => {
-      const path = series.points.map((point, place) => `${place ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`).join("");
-      picture.append(drawn("path", { d: path, class: `line s${index}` }));
+    const several = chart.series.length > 1;
+    const said = (index, value) => (several ? `${chart.series[index].label} ` : "") + exact(value);
+    const resting = chart.series.map((series, index) => said(index, series.points.at(-1)[1])).join(", ") + " at the end";
+    const keys = several ? [element("div", { class: "keys" }, ...chart.series.map((series) => element("span", {}, series.label)))] : [];
+    if (several) figure.classList.add("two");
+
+    pictured(figure, [element("figcaption", {}, chart.title), ...keys], height, (picture, readout, width) => {
+      const x = (value) => left + ((width - left - right) * (value - x0)) / (x1 - x0 || 1);
+      const dots = chart.series.map((series, index) => drawn("circle", { r: 3.5, class: `dot s${index}` }));
+      const near = (value) => (value > width - 24 ? "end" : "middle");
+      picture.replaceChildren(
+        ...ticks(y0, y1, 4).flatMap((value) => [
+          drawn("path", { d: `M${left} ${y(value).toFixed(1)}H${width - right}`, class: "grid" }),
+          written(words(value), { x: left - 8, y: (y(value) + 4).toFixed(1), "text-anchor": "end" }),
+        ]),
+        ...ticks(x0, x1, width / 90).map((value) => written(short(value), { x: x(value).toFixed(1), y: height - 6, "text-anchor": near(x(value)) })),
+        ...chart.marks.flatMap((mark) => [
+          drawn("path", { d: mark.x > x0 ? `M${x(mark.x).toFixed(1)} ${top - 16}V${floor}` : "", class: "phase" }),
+          written(mark.label, x(mark.x) > width - 130 ? { x: (x(mark.x) - 6).toFixed(1), y: 12, "text-anchor": "end" } : { x: (x(Math.max(mark.x, x0)) + (mark.x > x0 ? 6 : 0)).toFixed(1), y: 12 }),
+        ]),
+        ...chart.series.map((series, index) =>
+          drawn("path", { d: series.parts.map((part) => part.map((point, place) => `${place ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`).join("")).join(""), class: `line s${index}` }),
+        ),
+        ...dots,
+      );
+      picture.setAttribute("aria-label", `${chart.title}: ${resting}`);
+      let current = null;
+      const showAt = (value) => {
+        current = Math.min(Math.max(value, x0), x1);
+        const found = chart.series.map((series) => series.points.reduce((best, point) => (Math.abs(point[0] - current) < Math.abs(best[0] - current) ? point : best)));
+        found.forEach((point, index) => {
+          dots[index].setAttribute("cx", x(point[0]).toFixed(1));
+          dots[index].setAttribute("cy", y(point[1]).toFixed(1));
+          dots[index].setAttribute("visibility", "visible");
+        });
+        readout.textContent = `step ${whole.format(Math.round(found[0][0]))}: ` + found.map((point, index) => said(index, point[1])).join(", ");
+      };
+      return {
+        show: (at) => showAt(x0 + ((at - left) / (width - left - right)) * (x1 - x0)),
+        move: (by) => showAt((current === null ? (x0 + x1) / 2 : current) + (by * (x1 - x0)) / 50),
+        rest: () => { current = null; for (const dot of dots) dot.setAttribute("visibility", "hidden"); readout.textContent = resting; },
+      };
     });
-    const dots = chart.series.map((series, index) => drawn("circle", { r: 3.5, class: `dot s${index}`, visibility: "hidden" }));
-    picture.append(...dots);
-    const last = () => chart.series.map((series) => (chart.series.length > 1 ? `${series.label}: ` : "") + exact(series.points.at(-1)[1])).join("; ") + " at the end";
-    const readout = element("p", { class: "readout" }, last());
-    let current = null;
-    const show = (value) => {
-      current = Math.min(Math.max(value, x0), x1);
-      const found = chart.series.map((series) => series.points.reduce((best, point) => (Math.abs(point[0] - current) < Math.abs(best[0] - current) ? point : best)));
-      found.forEach((point, index) => {
-        dots[index].setAttribute("cx", x(point[0]).toFixed(1));
-        dots[index].setAttribute("cy", y(point[1]).toFixed(1));
-        dots[index].setAttribute("visibility", "visible");
-      });
-      readout.textContent = `step ${short(Math.round(found[0][0]))}: ` + found.map((point, index) => (chart.series.length > 1 ? `${chart.series[index].label} ` : "") + exact(point[1])).join(", ");
-    };
-    const rest = () => { current = null; for (const dot of dots) dot.setAttribute("visibility", "hidden"); readout.textContent = last(); };
-    picture.addEventListener("pointermove", (event) => {
-      const box = picture.getBoundingClientRect();
-      show(x0 + ((((event.clientX - box.left) / box.width) * width - left) / (width - left - right)) * (x1 - x0));
-    });
-    picture.addEventListener("pointerleave", rest);
-    picture.addEventListener("blur", rest);
-    picture.addEventListener("keydown", (event) => {
-      const moves = { ArrowLeft: -1, ArrowRight: 1 };
-      if (!(event.key in moves)) return;
-      show((current === null ? (x0 + x1) / 2 : current) + (moves[event.key] * (x1 - x0)) / 50);
-      event.preventDefault();
-    });
-    const keys = chart.series.length > 1 ? element("div", { class: "keys" }, ...chart.series.map((series) => element("span", {}, series.label))) : null;
-    if (chart.series.length > 1) figure.classList.add("two");
-    figure.replaceChildren(...[element("figcaption", {}, chart.title), keys, picture, readout].filter(Boolean));
   }
   for (const figure of $$("figure[data-chart]")) curves(data.charts[Number(figure.dataset.chart)], figure);
 })();
