@@ -85,6 +85,51 @@ def test_a_window_starts_with_one_entry(patterns, batches, analysis):
     assert float(window.threshold) < 0.1  # the start has left the window
 
 
+class Clip(nn.Module):
+    """What PACT is to an analysis: a module with a ``pact_threshold``."""
+
+    def __init__(self):
+        super().__init__()
+        self.pact_threshold = nn.Parameter(torch.tensor(20.0))
+
+    def forward(self, x):
+        return torch.clamp(x, -self.pact_threshold, self.pact_threshold)
+
+
+def test_learned_clips_start_at_what_was_measured(patterns, batches, analysis):
+    qat = quaver.quant_aware(patterns, example_inputs=(batches[0],), act_preprocess_func=Clip)
+
+    analysis.initialise(qat)
+
+    clips = {name: float(one.preprocess.pact_threshold.detach()) for name, one in qat.quantizers() if one.preprocess}
+    assert clips["x"] == pytest.approx(analysis.tensor("x").moving_max)
+    shared = [analysis.tensor(name).moving_max for name in ("left.output", "relu_1.output")]
+    assert clips["left.output"] == pytest.approx(max(shared))  # two tensors behind one clip
+
+
+def test_learned_steps_start_at_what_was_measured(patterns, batches, analysis):
+    if "learned_step" not in quaver.quantizers.KINDS:
+        pytest.skip("no learned steps in this version")
+    qat = prepared(patterns, batches[0], activation_quantize_type="learned_step")
+
+    analysis.initialise(qat, by="best_threshold")
+
+    assert qat.unseen() == []
+    x, shared = qat.quantizer("x"), qat.quantizer("left.output")
+    assert float(x.threshold) == pytest.approx(analysis.tensor("x").best_threshold, rel=1e-4)
+    both = [analysis.tensor(name).best_threshold for name in ("left.output", "relu_1.output")]
+    assert float(shared.threshold) == pytest.approx(max(both), rel=1e-4)
+
+
+def test_thresholds_go_by_the_names_of_quantizers(patterns, analysis):
+    found = analysis.thresholds(by="largest")
+
+    both = [analysis.tensor(name).largest for name in ("left.output", "relu_1.output")]
+    assert found["left.output"] == max(both)
+    assert "relu_1.output" not in found
+    assert found["left.weight"] == pytest.approx(float(patterns.left.weight.abs().max()))
+
+
 def test_an_analysis_that_was_read_from_a_file_does_the_same(patterns, batches, analysis, tmp_path):
     first, second = prepared(patterns, batches[0]), prepared(patterns, batches[0])
 

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from quaver.analysis import storage
-from quaver.analysis.initialise import start_ranges
+from quaver.analysis.initialise import STATISTICS, start_ranges, thresholds_of
 from quaver.analysis.records import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics, WeightStatistics
+from quaver.config.check import check, one_of
 from quaver.errors import StorageError
 from quaver.program import Program
 
@@ -55,6 +56,14 @@ class Analysis:
         ``by``: the ``moving_max`` of each tensor, its ``largest`` value, or the ``best_threshold`` (least squared error).
         """
         return start_ranges(program, self.tensors, by)
+
+    def thresholds(self, *, by: Statistic = "moving_max") -> dict[str, float]:
+        """What ranges and clips start from, by the names that quantizers have: ``PACT(thresholds=analysis.thresholds())``.
+
+        Where tensors share a quantizer it is the largest of them; a weight's is the largest of its values.
+        """
+        check("thresholds", {"by": by}, {"by": one_of(*STATISTICS)})
+        return thresholds_of(self.tensors, by) | {weight.name: weight.largest for weight in self.weights}
 
     def save(self, path: str | Path) -> Path:
         """Write the analysis as JSON, in one step."""

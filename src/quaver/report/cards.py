@@ -144,7 +144,8 @@ def comparison(first: Figures, second: Figures, names: tuple[str, str]) -> Html:
     ]
     caption = tag("caption", f"Figures of {names[0]} and {names[1]}", class_="unseen")
     head = tag("thead", tag("tr", heads, tag("th", "Change", scope="col", class_="n")))
-    return tag("table", caption, head, tag("tbody", rows), class_="plain")
+    table = tag("table", caption, head, tag("tbody", rows), class_="plain")
+    return tag("div", table, class_="wide", tabindex="0", role="region", aria_label="Figures, scrolls sideways")
 
 
 def _change(measure: Measure, before: float | None, after: float | None) -> Html | None:

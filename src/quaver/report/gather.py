@@ -15,6 +15,9 @@ from quaver.runtime.artefact import SUFFIXES, provenance, provenance_file
 Record = dict[str, Any]
 T = TypeVar("T")
 
+BENCH: Record = {"latencies": {}, "footprints": {}, "profiles": {"layers": {}, "findings": {}}}
+"""The lists of records in what quaver bench writes."""
+
 PROGRAMS = ("int8", "float", "mobile")
 """Folders with a program, the one to show first."""
 
@@ -72,8 +75,8 @@ def gather(folder: str | Path) -> Run:
     run.report = _read(run, folder / "report.json", _object) or {}
     run.metrics = _read(run, folder / "metrics.jsonl", _lines) or []
     run.analysis = _read(run, folder / "analysis.json", Analysis.load)
-    run.verify = _first(run, "verify*.json", "agreement")
-    run.bench = _first(run, "bench*.json", "latencies")
+    run.verify = _first(run, "verify*.json", "agreement", {"layers": {}})
+    run.bench = _first(run, "bench*.json", "latencies", BENCH)
     for name in PROGRAMS:
         if run.program is None and (folder / name / JSON_NAME).exists():
             run.program = _read(run, folder / name / JSON_NAME, lambda path: outline(path.parent))
@@ -89,13 +92,25 @@ def gather(folder: str | Path) -> Run:
     return run
 
 
-def _first(run: Run, pattern: str, key: str) -> Record:
+def _first(run: Run, pattern: str, key: str, outline: Record) -> Record:
     """The first file of this pattern that has the key."""
     for path in sorted(run.folder.glob(pattern)):
         content = _read(run, path, _object)
-        if content is not None and key in content:
+        if content is None or key not in content:
+            continue
+        if _fits(content, outline):
             return content
+        run.troubles.append(f"{path}: is not as the command wrote it. Run the command again.")
     return {}
+
+
+def _fits(content: Record, outline: Record) -> bool:
+    """Whether what should be a list of records is one, all the way down."""
+    return all(
+        isinstance(content.get(key, []), list)
+        and all(isinstance(item, dict) and _fits(item, inner) for item in content.get(key, []))
+        for key, inner in outline.items()
+    )
 
 
 def _read(run: Run, path: Path, reader: Callable[[Path], T]) -> T | None:

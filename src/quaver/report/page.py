@@ -224,12 +224,10 @@ def _activations(found: Found) -> Html | None:
 
 def _findings(runs: list[Run]) -> Html | None:
     """What quaver bench found: the longest first."""
-    profiles = [profile for profile in runs[-1].bench.get("profiles", []) if isinstance(profile, dict)]
+    profiles = runs[-1].bench.get("profiles", [])
     found: list[Any] = next((profile["findings"] for profile in profiles if profile.get("findings")), [])
     rows = []
     for one in found[:12]:
-        if not isinstance(one, dict):
-            continue
         cells = [one.get("kind", ""), one.get("layer", ""), one.get("why", ""), one.get("remedy", "")]
         share = one.get("share")
         shown = percent(share, 1) if isinstance(share, int | float) else ""
@@ -239,7 +237,8 @@ def _findings(runs: list[Run]) -> Html | None:
     heads = [tag("th", words, scope="col") for words in ("What", "Where", "Why", "What would remove it")]
     head = tag("thead", tag("tr", tag("th", "Time", scope="col", class_="n"), heads))
     caption = tag("caption", "Float layers, roundings and reorders", class_="unseen")
-    return tag("div", tag("table", caption, head, tag("tbody", rows), class_="plain findings"), class_="wide", tabindex="0")
+    table = tag("table", caption, head, tag("tbody", rows), class_="plain findings")
+    return tag("div", table, class_="wide", tabindex="0", role="region", aria_label="Findings, scrolls sideways")
 
 
 def _missing(runs: list[Run]) -> Html | None:

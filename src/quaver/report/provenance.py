@@ -52,7 +52,6 @@ def _entries(run: Run) -> list[Html]:
 
 
 def _versions(run: Run, origin: dict[str, Any]) -> str:
-    versions = {"quaver": origin.get("quaver", "")} | {
-        name: value for name, value in run.bench.get("versions", {}).items() if isinstance(value, str)
-    }
+    engines = run.bench.get("versions")
+    versions = {"quaver": origin.get("quaver", "")} | (engines if isinstance(engines, dict) else {})
     return ", ".join(f"{name} {value}" for name, value in versions.items() if value)
