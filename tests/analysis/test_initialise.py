@@ -127,7 +127,7 @@ def test_thresholds_go_by_the_names_of_quantizers(patterns, analysis):
     both = [analysis.tensor(name).largest for name in ("left.output", "relu_1.output")]
     assert found["left.output"] == max(both)
     assert "relu_1.output" not in found
-    assert found["left.weight"] == pytest.approx(float(patterns.left.weight.abs().max()))
+    assert found["left.weight"] == pytest.approx(float(patterns.left.weight.detach().abs().max()))
 
 
 def test_an_analysis_that_was_read_from_a_file_does_the_same(patterns, batches, analysis, tmp_path):
