@@ -6,8 +6,8 @@
 
 DIR holds cifar-10-batches-bin. For each model: float training, then quantization-aware training for a fifth of the epochs
 from those weights; OUT/MODEL gets the float weights, the int8 program, a log line for every epoch, and the figures.
-``--full-range MODELS`` trains these without ``saturation_safe`` as well, into OUT/MODEL/full_range. ``--target onnx --only
-qat`` trains for another engine, into OUT/MODEL/int8_onnx; `faithful.py` holds all of them against their engines.
+``--only full_range`` trains without ``saturation_safe``, into OUT/MODEL/full_range; ``--only qat --target onnx`` for another
+engine, into OUT/MODEL/int8_onnx; `faithful.py` holds all of them against their engines.
 """
 
 import json
@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 import quaver
 from cifar import Images, accuracy, test_set, train, training_set
 from measure import arguments, report
+from quaver import models
 
 warnings.filterwarnings("ignore", module="torch")
 
@@ -49,16 +50,18 @@ class Run:
         self.name, self.options = name, options
         self.folder = Path(options.out) / name
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.figures_file = self.folder / "figures.json"
 
     @property
     def figures(self) -> dict[str, Any]:
         """What is known so far."""
-        return json.loads(self.figures_file.read_text()) if self.figures_file.exists() else {"model": self.name}
+        found: dict[str, Any] = {"model": self.name}
+        for file in self.folder.glob("*.json"):
+            found |= json.loads(file.read_text())
+        return found
 
-    def note(self, **figures: Any) -> None:
-        """Add figures to the file, and print them."""
-        self.figures_file.write_text(json.dumps(self.figures | figures, indent=2) + "\n")
+    def note(self, stage: str, **figures: Any) -> None:
+        """Write the figures of a stage, and print them."""
+        (self.folder / f"{stage}.json").write_text(json.dumps(figures) + "\n")
         print(self.name, figures, flush=True)
 
     def log(self, stage: str) -> Any:
@@ -74,7 +77,7 @@ class Run:
     def model(self) -> torch.nn.Module:
         """The model as it starts."""
         torch.manual_seed(self.options.seed)
-        model = quaver.models.build(self.name, num_classes=10, image_size=32)
+        model = models.build(self.name, num_classes=10, image_size=32)
         return model.to(self.options.device, memory_format=torch.channels_last)
 
 
@@ -82,7 +85,7 @@ def train_float(run: Run, data: Images, test: Images) -> None:
     start, model = time.time(), run.model()
     train(model, data, run.options.epochs, MODELS[run.name], on_epoch=run.log("float"))
     save_file({key: value.cpu().contiguous() for key, value in model.state_dict().items()}, run.folder / "float.safetensors")
-    run.note(epochs=run.options.epochs, float=accuracy(model, test), float_seconds=round(time.time() - start))
+    run.note("float", epochs=run.options.epochs, float=accuracy(model, test), float_seconds=round(time.time() - start))
 
 
 def train_int8(run: Run, data: Images, test: Images, *, safe: bool = True) -> None:
@@ -96,7 +99,7 @@ def train_int8(run: Run, data: Images, test: Images, *, safe: bool = True) -> No
     train(qat, data, epochs, QAT_LR, warm_up=0.05, on_epoch=run.log(kind))
     _, int8 = quaver.convert(qat, save_int8=True)
     quaver.save(int8.to("cpu"), run.folder / kind)
-    run.note(**{f"{kind}_epochs": epochs, kind: accuracy(qat, test), f"{kind}_seconds": round(time.time() - start)})
+    run.note(kind, **{f"{kind}_epochs": epochs, kind: accuracy(qat, test), f"{kind}_seconds": round(time.time() - start)})
 
 
 def deploy(run: Run, test: Images) -> None:
@@ -106,7 +109,7 @@ def deploy(run: Run, test: Images) -> None:
         artefact = quaver.export(program, out, target="openvino")
         result = quaver.verify(program, artefact, zip(test[0].split(250), test[1].split(250), strict=True), layers=False)
     assert result.accuracy_deployed is not None
-    run.note(deployed=100 * result.accuracy_deployed, agreement=100 * result.agreement)
+    run.note("deployed", deployed=100 * result.accuracy_deployed, agreement=100 * result.agreement)
 
 
 def stages(run: Run) -> None:
@@ -114,14 +117,14 @@ def stages(run: Run) -> None:
     device = torch.device(options.device)
     wanted = options.only.split(",")
     test = tuple(tensor.to(device) for tensor in test_set(Path(options.data_dir)))
-    if {"float", "qat"} & set(wanted):
+    if {"float", "qat", "full_range"} & set(wanted):
         data = tuple(tensor[: options.images].to(device) for tensor in training_set(Path(options.data_dir)))
         if "float" in wanted:
             train_float(run, data, test)
         if "qat" in wanted:
             train_int8(run, data, test)
-            if run.name in options.full_range.split(","):
-                train_int8(run, data, test, safe=False)
+        if "full_range" in wanted:
+            train_int8(run, data, test, safe=False)
     if "deploy" in wanted:
         deploy(run, tuple(tensor.cpu() for tensor in test))
 
@@ -156,7 +159,6 @@ def main() -> None:
         device="cuda" if torch.cuda.is_available() else "cpu",
         models=",".join(MODELS),
         only="float,qat,deploy",
-        full_range="",
         target="openvino",
         epochs=40,
         qat_epochs=0,

@@ -111,6 +111,23 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
         d=conv(act=None),
     ),
     "residual of two activations": net(lambda s, x: s.c(s.a(x) + s.b(x)), a=conv(), b=conv(), c=conv(act=None)),
+    "residual, relu before the sum": net(
+        lambda s, x: s.c(s.b(s.a(y := s.o(x))) + y), o=conv(), a=conv(), b=conv(), c=conv(act=None)
+    ),
+    "residual, leaky relu before the sum": net(
+        lambda s, x: s.c(s.b(s.a(y := s.o(x))) + y),
+        o=conv(act=nn.LeakyReLU),
+        a=conv(act=nn.LeakyReLU),
+        b=conv(act=nn.LeakyReLU),
+        c=conv(act=None),
+    ),
+    "residual, swish before the sum": net(
+        lambda s, x: s.c(s.b(s.a(y := s.o(x))) + y),
+        o=conv(act=nn.SiLU),
+        a=conv(act=nn.SiLU),
+        b=conv(act=nn.SiLU),
+        c=conv(act=None),
+    ),
     "max pool": chain(nn.MaxPool2d(3, 2, 1)),
     "average pool": chain(nn.AvgPool2d(2)),
     "average pool 3x3, padded": chain(nn.AvgPool2d(3, 1, 1)),

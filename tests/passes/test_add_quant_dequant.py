@@ -221,7 +221,6 @@ def test_by_default_a_product_of_two_activations_stays_float_where_it_could_over
     [
         {"saturation_safe": False},
         {"activation_bits": 7},
-        {"target": "executorch"},
         {"quantize_op_types": ["conv2d", "matmul"]},
     ],
     ids=str,

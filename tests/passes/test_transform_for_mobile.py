@@ -80,7 +80,7 @@ def test_activations_that_were_not_quantized_stay_float(images):
     mobile = TransformForMobilePass().apply(frozen)
 
     assert nodes(mobile, "quantize") == []
-    assert torch.equal(mobile(images), frozen(images))
+    torch.testing.assert_close(mobile(images), frozen(images))  # in float, in another order
 
 
 def test_a_program_without_quantized_ops_keeps_its_graph(images):

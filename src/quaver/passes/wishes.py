@@ -24,7 +24,8 @@ COMMON_RULES: dict[str, Rule] = {
     "target": one_of(*TARGETS),
 }
 
-_FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear", "batch_norm"})
+_FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear"})
+_PASSED = frozenset({"batch_norm", "relu", "relu6", "hardtanh", "leaky_relu", "silu", "hardswish", "gelu", "elu", "sigmoid"})
 
 
 def skipped_by(op: Op, patterns: str | Iterable[str]) -> str:
@@ -63,10 +64,10 @@ def is_float(tensors: list[fx.Node]) -> bool:
 
 
 def ends_convolution(node: fx.Node) -> bool:
-    """Whether a tensor comes straight out of a convolution (and its batch norm) and nobody else reads it."""
-    if node.op != "call_function" or len(node.users) != 1 or packet(node) not in _FUSED:
+    """Whether a tensor comes out of a convolution (its batch norm, its activation) and nobody else reads it."""
+    if node.op != "call_function" or len(node.users) != 1:
         return False
-    return packet(node) != "batch_norm" or ends_convolution(node.args[0])  # type: ignore[arg-type]
+    return packet(node) in _FUSED or (packet(node) in _PASSED and ends_convolution(node.args[0]))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
