@@ -25,12 +25,14 @@ ORDER = [
     "passes",
     "training",
     "pipeline",
+    "analysis",
     "runtime",
     "export",
     "eager",
     "measure",
     "deployment",
     "experiment",
+    "report",
     "cli",
 ]
 

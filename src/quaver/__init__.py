@@ -1,6 +1,7 @@
 """Quaver: quantization-aware training for PyTorch vision models, from float to an int8 model that runs."""
 
 from quaver import errors, nn, passes, quantizers, runtime
+from quaver.analysis import Analysis, analyze
 from quaver.capture import capture, name_scope
 from quaver.config import QuantConfig
 from quaver.eager import QAT, InputSpec
@@ -16,12 +17,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "QAT",
+    "Analysis",
     "InputSpec",
     "Program",
     "QuantConfig",
     "QuaverError",
     "Stage",
     "Verification",
+    "analyze",
     "capture",
     "convert",
     "disable_fake_quant",

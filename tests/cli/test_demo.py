@@ -46,6 +46,16 @@ def test_the_programs_of_the_demo_can_be_read_and_give_its_figures(demo):
     assert [Classification().evaluate(program, test)["top1"] for program in (int8, frozen)] == [report["int8_top1"]] * 2
 
 
+def test_the_demo_writes_a_page_that_misses_nothing(demo):
+    folder, done = demo
+
+    text = (folder / "out" / "report.html").read_text()
+
+    assert all(f'id="{part}"' in text for part in ("figures", "training", "layers", "network", "activations", "provenance"))
+    assert 'id="missing"' not in text
+    assert "report.html" in done.stdout
+
+
 def test_nothing_is_left_in_the_working_directory(demo):
     folder, _ = demo
 

@@ -1,6 +1,6 @@
 """``quaver demo``: the whole journey on data that ships with the package, in about a minute."""
 
-import json
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,23 +9,25 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from quaver.analysis import analyze
 from quaver.capture import capture
+from quaver.cli.bench import run_bench
+from quaver.cli.figures import write_report
 from quaver.cli.screen import Screen
 from quaver.config.recipe import Phase, QuantPhase
 from quaver.data import Loader, open_dataset
 from quaver.deployment import write_tree
 from quaver.errors import ConfigError, StorageError
 from quaver.export import export
-from quaver.files import write_atomically
-from quaver.measure.latency import measure
 from quaver.measure.verify import verify
 from quaver.models import MobileNetV1
 from quaver.pipeline import convert, quant_aware
 from quaver.program import Program
 from quaver.program.storage import WEIGHTS_PATTERN
-from quaver.runtime import load
+from quaver.report import write_report as write_page
 from quaver.training.classification import Classification
 from quaver.training.job import Job
+from quaver.training.listener import MetricsFile
 from quaver.training.trainer import Trainer
 
 
@@ -40,6 +42,10 @@ def demo(
     console = Console()
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: this is a file. Name a folder, or one that does not exist yet.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"--out {out}: cannot be made: {error}. Name another folder.") from error
     torch.manual_seed(seed)
     batches = Loader(open_dataset("digits", "train"), batch_size, shuffle=True, seed=seed, drop_last=True)
     test = Loader(open_dataset("digits", "val"), 256, shuffle=False)
@@ -50,10 +56,14 @@ def demo(
     def top1(program: Program) -> float:
         return task.evaluate(program, test)["top1"]
 
+    metrics = MetricsFile(out / "metrics.jsonl")
+    metrics.cut(0)  # of a demo that ran here before
     with Screen(console, lines=False) as screen:
 
         def trained(title: str, program: Program, phase: Phase) -> Program:
-            job = Job(name=title, program=program, task=task, phase=phase, batches=batches, seed=seed, listeners=(screen,))
+            job = Job(
+                name=title, program=program, task=task, phase=phase, batches=batches, seed=seed, listeners=(screen, metrics)
+            )
             Trainer(job).run()
             return program
 
@@ -76,17 +86,30 @@ def demo(
         write_tree(frozen, out)
         float_model = export(fp32, out / "fp32" / "model.xml")
     report["int8_bytes"] = sum(file.stat().st_size for file in (out / "int8").glob(WEIGHTS_PATTERN))
+    with console.status("looking at every layer"):
+        analyze(qat, islice(batches.epoch(0), 8)).save(out / "analysis.json")
     with console.status("running the engine"):
-        report |= deployed(int8, out / "int8" / "model.xml", float_model, test)
+        report |= deployed(int8, out, float_model, test)
     write_report(out / "report.json", report)
+    write_page([out], out / "report.html")
     show(console, out, report, int8)
 
 
-def deployed(int8: Program, artefact: Path, float_model: Path, test: Loader) -> dict[str, Any]:
+def deployed(int8: Program, out: Path, float_model: Path, test: Loader) -> dict[str, Any]:
     """What the engine makes of the int8 model: accuracy, agreement with the simulation, and speed beside the float model."""
+    artefact = out / "int8" / "model.xml"
     result = verify(int8, artefact, test.epoch(0))
-    latency = measure({"fp32_ms": load(float_model), "int8_ms": load(artefact)}, 1, rounds=100)
-    milliseconds = {name: taken.median_ms for name, taken in latency.items()}
+    options: dict[str, Any] = {
+        "sizes": [1],
+        "rounds": 100,
+        "warmup": 3,
+        "wanted": [],
+        "with_memory": False,
+        "profile": False,
+    }
+    speed = run_bench(Console(quiet=True), [artefact], [float_model], with_layers=True, **options)
+    write_report(out / "bench.json", speed)
+    milliseconds = {"fp32_ms" if row["is_float"] else "int8_ms": row["median_ms"] for row in speed["latencies"]}
     return {
         "deployed_top1": result.accuracy_deployed,
         "agreement": result.agreement,
@@ -96,14 +119,6 @@ def deployed(int8: Program, artefact: Path, float_model: Path, test: Loader) -> 
         **milliseconds,
         "speedup": milliseconds["fp32_ms"] / milliseconds["int8_ms"],
     }
-
-
-def write_report(path: Path, report: dict[str, Any]) -> None:
-    """The figures as JSON, in one step."""
-    try:
-        write_atomically(path, (json.dumps(report, indent=2) + "\n").encode())
-    except OSError as error:
-        raise StorageError(f"{path}: the report could not be written: {error}.") from error
 
 
 def show(console: Console, out: Path, report: dict[str, Any], int8: Program) -> None:
@@ -126,5 +141,6 @@ def show(console: Console, out: Path, report: dict[str, Any], int8: Program) -> 
     convolutions = [op for op in int8.ops() if "conv" in op.type or op.type == "mul"]
     console.print(
         f"{sum(op.quantized for op in convolutions)} of {len(convolutions)} convolutions and linear layers compute on "
-        f"integers. Programs and report.json are in {out}/; read one with quaver.load({str(out / 'int8')!r})."
+        f"integers. Programs and report.json are in {out}/; read one with quaver.load({str(out / 'int8')!r}). "
+        f"{out / 'report.html'} shows all of it: open it in a browser."
     )

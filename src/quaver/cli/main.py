@@ -7,12 +7,14 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from quaver.cli.analyze import analyze
 from quaver.cli.bench import bench
 from quaver.cli.check import check
 from quaver.cli.convert_data import convert_data
 from quaver.cli.demo import demo
 from quaver.cli.export import convert, export
 from quaver.cli.flags import FlagsCommand
+from quaver.cli.report import report
 from quaver.cli.test import BOTH_SPELLINGS, run_tester
 from quaver.cli.train import quantize, train
 from quaver.cli.verify import verify
@@ -50,6 +52,8 @@ app.command()(with_plain_errors(convert))
 app.command()(with_plain_errors(export))
 app.command()(with_plain_errors(verify))
 app.command()(with_plain_errors(bench))
+app.command()(with_plain_errors(analyze))
+app.command()(with_plain_errors(report))
 app.command()(with_plain_errors(convert_data))
 app.command("test", context_settings=BOTH_SPELLINGS)(with_plain_errors(run_tester))
 

@@ -62,6 +62,14 @@ def lower(graph: fx.Graph) -> fx.Graph:
     return _Lowering().run(graph)
 
 
+def lower_traceably(graph: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
+    """`lower`, and what became of each node: for one that rounds, the node that computes its integers."""
+    lowering = _Lowering()
+    result = lowering.run(graph)
+    became = lowering.copies | {node: whole for node, (whole, _) in lowering.integers.items()}
+    return result, became
+
+
 Integers = tuple[fx.Node, Any]
 
 

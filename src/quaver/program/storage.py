@@ -64,7 +64,7 @@ def load(folder: str | Path) -> Program:
     import safetensors.torch
 
     folder = Path(folder)
-    body = _opened(folder / JSON_NAME)
+    body = opened(folder / JSON_NAME)
     try:
         content = (folder / Path(body["weights"]).name).read_bytes()
     except OSError as error:
@@ -85,7 +85,8 @@ def _sealed(body: dict[str, Any]) -> bytes:
     return f'{{"format":"{FORMAT}","version":{VERSION},"sha256":"{seal}","program":\n{text}\n}}\n'.encode()
 
 
-def _opened(path: Path) -> dict[str, Any]:
+def opened(path: Path) -> dict[str, Any]:
+    """The content of a ``program.json``, its checksum verified; the weights are not looked at."""
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError as error:
