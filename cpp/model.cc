@@ -71,16 +71,30 @@ fs::path find_model(const fs::path& artefact) {
 
 Model::Model(const fs::path& file, std::int32_t threads, bool profile) : file_(file) {
   with_openvino(file, "OpenVINO cannot read it", "Is it whole, and is a .xml's .bin beside it?", [&] {
-    ov::Core core;
-    model_ = core.read_model(file.string());
+    model_ = core_.read_model(file.string());
     // float layers stay float32 where the CPU has bf16 (AMX), and linear layers with int8 weights and float inputs do not
     // have their inputs rounded on the way (OpenVINO's default for those): what the file says is what runs
-    compiled_ = core.compile_model(model_, "CPU", ov::hint::inference_precision(ov::element::f32),
-                                   ov::hint::dynamic_quantization_group_size(0),
-                                   ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY), ov::num_streams(1),
-                                   ov::inference_num_threads(threads), ov::enable_profiling(profile));
-    request_ = compiled_.create_infer_request();
+    options_ = {ov::hint::inference_precision(ov::element::f32), ov::hint::dynamic_quantization_group_size(0),
+                ov::hint::performance_mode(ov::hint::PerformanceMode::LATENCY), ov::num_streams(1),
+                ov::inference_num_threads(threads), ov::enable_profiling(profile)};
+    compiled_ = core_.compile_model(model_, "CPU", options_);
+    any_size_ = compiled_.create_infer_request();
     threads_ = compiled_.get_property(ov::inference_num_threads);
+  });
+}
+
+void Model::prepare_for(std::int64_t size, const ImageShape& shape) {
+  with_openvino(file_, "OpenVINO cannot compile it", "Export it with a free batch, or try another --batch_size.", [&] {
+    const auto fixed = model_->clone();
+    fixed->get_parameters().at(0)->set_partial_shape({size, shape.channels, shape.height, shape.width});
+    fixed->validate_nodes_and_infer_types();
+    ov::AnyMap options = options_;
+    for (const auto& op : fixed->get_ops()) {
+      // for fixed shapes the engine would fuse quantizers into kernels that round otherwise
+      if (op->get_type_name() == std::string("FakeQuantize")) options["SNIPPETS_MODE"] = "DISABLE";
+    }
+    one_size_ = core_.compile_model(fixed, "CPU", options).create_infer_request();
+    size_ = size;
   });
 }
 
@@ -129,6 +143,7 @@ std::chrono::nanoseconds Model::infer(const BinaryData& data, std::int64_t first
   const ImageShape& shape = data.shape();
   const ov::Shape wanted{size(count), size(shape.channels), size(shape.height), size(shape.width)};
   return with_openvino(file_, "OpenVINO cannot run it", "Export it with a free batch, or try another --batch_size.", [&] {
+    request_ = count == size_ ? one_size_ : any_size_;
     if (!batch_ || batch_.get_shape() != wanted) {
       batch_ = ov::Tensor(ov::element::f32, wanted);
       request_.set_input_tensor(batch_);

@@ -52,6 +52,7 @@ void must_fit(const Model& model, const BinaryData& data, const Plan& plan, cons
 
 Result run(Model& model, const BinaryData& data, const Plan& plan, const Flags& flags,
            const std::function<void(const Batch&)>& on_batch) {
+  model.prepare_for(plan.count(0), data.shape());
   for (std::int64_t i = 0; i < flags.warmup_size; ++i) {
     const std::int64_t iteration = i % plan.iterations;
     model.infer(data, plan.first(iteration), plan.count(iteration));
