@@ -30,14 +30,6 @@ def test_the_numbers_of_a_place_are_those_of_its_cell_and_anchor():
     assert WHERE.sizes[place].tolist() == pytest.approx([59 * SIZE / 416, 119 * SIZE / 416])
 
 
-def test_the_layout_of_a_map_in_memory_makes_no_difference():
-    maps = tuple(torch.randn(2, 18, count, count, generator=torch.Generator().manual_seed(0)) for count in (8, 4, 2))
-
-    other = tuple(values.to(memory_format=torch.channels_last) for values in maps)
-
-    assert torch.equal(by_place(other), by_place(maps))
-
-
 BOX = st.tuples(st.floats(1, 62), st.floats(1, 62), st.floats(2, 60), st.floats(2, 60))
 
 
