@@ -5,8 +5,17 @@ import json
 import numpy as np
 import pytest
 
+from quaver.runtime.artefact import checksum
+
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
+
+
+def signed(record):
+    """A provenance record as the exporter writes it."""
+    return record | {"checksum": checksum(record)}
+
+
 CONVOLUTIONS = ("first", "middle", "last")
 
 
@@ -69,7 +78,7 @@ class Net:
         if ops or origin:
             usual = {"type": "conv2d", "quantized": True, "reason": "", "source": "", "thresholds": {}}
             records = [usual | {"scope": op["name"]} | op for op in ops]
-            path.with_name(f"{path.name}.json").write_text(json.dumps({"files": {}, "ops": records} | origin))
+            path.with_name(f"{path.name}.json").write_text(json.dumps(signed({"files": {}, "ops": records} | origin)))
         return path
 
 

@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/training.md", "docs/analysis_and_report.md"])
 def test_every_python_snippet_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
@@ -17,7 +17,7 @@ def test_every_python_snippet_of_the_page_runs(page, tmp_path, monkeypatch, caps
     for snippet in snippets:
         exec(compile(snippet, page, "exec"), namespace)
 
-    assert len(snippets) >= 3
+    assert len(snippets) >= 2
     assert "Program (" in capsys.readouterr().out
 
 

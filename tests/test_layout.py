@@ -18,16 +18,21 @@ ORDER = [
     "int8",
     "program",
     "data",
+    "nn",
     "models",
     "detection",
     "capture",
     "passes",
     "training",
     "pipeline",
+    "analysis",
     "runtime",
     "export",
+    "eager",
     "measure",
     "deployment",
+    "experiment",
+    "report",
     "cli",
 ]
 
@@ -69,7 +74,7 @@ def test_the_layout_page_lists_the_parts_in_order():
 
 
 def test_the_public_names_are_sorted_and_there():
-    assert quaver.__all__ == sorted(quaver.__all__)
+    assert quaver.__all__ == sorted(quaver.__all__, key=lambda name: (not name.isupper(), name.islower(), name))
     assert all(hasattr(quaver, name) for name in quaver.__all__)
 
 

@@ -1,8 +1,10 @@
 """Quaver: quantization-aware training for PyTorch vision models, from float to an int8 model that runs."""
 
-from quaver import errors, passes, quantizers, runtime
+from quaver import errors, nn, passes, quantizers, runtime
+from quaver.analysis import Analysis, analyze
 from quaver.capture import capture, name_scope
 from quaver.config import QuantConfig
+from quaver.eager import QAT, InputSpec
 from quaver.errors import QuaverError
 from quaver.export import export
 from quaver.measure.verify import Verification, verify
@@ -14,11 +16,15 @@ from quaver.quantizers.switches import disable_fake_quant, disable_observer, ena
 __version__ = "0.1.0"
 
 __all__ = [
+    "QAT",
+    "Analysis",
+    "InputSpec",
     "Program",
     "QuantConfig",
     "QuaverError",
     "Stage",
     "Verification",
+    "analyze",
     "capture",
     "convert",
     "disable_fake_quant",
@@ -29,6 +35,7 @@ __all__ = [
     "export",
     "load",
     "name_scope",
+    "nn",
     "passes",
     "quant_aware",
     "quantizers",

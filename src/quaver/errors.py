@@ -8,7 +8,9 @@
     ├── InputError        a program was called with inputs it was not captured for
     ├── StageError        a step was taken in the wrong order
     ├── ConversionError   a quantizer has no form in 8-bit integers
-    ├── StorageError      a saved program, or a file of weights, is missing, damaged or does not fit
+    ├── StorageError      a saved program, checkpoint or file of weights is missing, damaged or does not fit
+    ├── TrainingError     training went wrong: NaN, a range that exploded, a tensor that died
+    ├── StoppedError      a run was asked to stop, and saved itself first
     ├── EngineError       an engine is not installed, or cannot run a program
     └── DataError         a data set is missing, damaged or not in the layout it should have
 
@@ -21,7 +23,11 @@ class QuaverError(Exception):
 
 
 class CaptureError(QuaverError):
-    """The model cannot be turned into a graph."""
+    """The model cannot be turned into a graph. ``fact`` is the message without the way out, which depends on the caller."""
+
+    def __init__(self, message: str, fact: str = "") -> None:
+        super().__init__(message)
+        self.fact = fact or message
 
 
 class ConfigError(QuaverError, ValueError):
@@ -41,7 +47,20 @@ class ConversionError(QuaverError):
 
 
 class StorageError(QuaverError):
-    """A saved program or a file of weights is missing or damaged, was not written by Quaver, or does not fit."""
+    """A saved program, checkpoint or file of weights is missing or damaged, does not fit, or could not be written."""
+
+
+class TrainingError(QuaverError):
+    """Training went wrong; the message names the tensor and what to try."""
+
+
+class StoppedError(QuaverError):
+    """A run was asked to stop by a signal, and saved itself first."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_code = 128 + number
+        """What a shell expects of a program that a signal stopped."""
 
 
 class EngineError(QuaverError):

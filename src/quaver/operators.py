@@ -73,8 +73,11 @@ OP_TYPES = frozenset(_NAMES.values()) | {"depthwise_conv2d"}
 
 _MOVES = frozenset({"flatten", "reshape", "transpose", "slice", "split", "assign", "pixel_shuffle"})
 _KEEPS_SIGN = _MOVES | {"pool2d", "concat", "interpolate", "mean", "dropout", "elementwise_add", "elementwise_mul"}
+ACTIVATIONS = frozenset({"relu", "relu6", "hardtanh", "clamp", "leaky_relu", "silu", "hardswish", "gelu", "elu", "sigmoid"})
+"""What engines compute right behind a convolution, in one step with it."""
+
 _NEVER_NEGATIVE = frozenset({"relu", "relu6", "hard_sigmoid", "sigmoid", "softmax"})
-_UNSEEN = frozenset({"sym_size", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})
+_UNSEEN = frozenset({"quantizer_mark", "sym_size", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})
 
 
 def packet(node: fx.Node) -> str:
@@ -147,7 +150,11 @@ def pair_axis(node: fx.Node, op_type: str, weight_shape: tuple[int, ...]) -> int
 
     A depthwise filter has none, unless there are several for a channel: that is run as a convolution in groups.
     """
-    groups = argument(node, "groups") if op_type in CONVOLUTIONS else 1
+    return pair_axis_of(op_type, weight_shape, argument(node, "groups") if op_type in CONVOLUTIONS else 1)
+
+
+def pair_axis_of(op_type: str, weight_shape: tuple[int, ...], groups: int) -> int | None:
+    """`pair_axis` by what it depends on."""
     if groups > 1 and groups == weight_shape[0] and (op_type == "conv2d_transpose" or weight_shape[1] == 1):
         return None
     return 0 if op_type in ("conv2d_transpose", "matmul") else 1

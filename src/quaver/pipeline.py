@@ -7,7 +7,7 @@ from torch import nn
 
 from quaver.capture import capture
 from quaver.config import QuantConfig
-from quaver.errors import InputError, StageError
+from quaver.errors import ConfigError, InputError, StageError
 from quaver.passes import (
     AddQuantDequantPass,
     ConvertToInt8Pass,
@@ -17,6 +17,7 @@ from quaver.passes import (
 from quaver.passes.add_quant_dequant import WITHOUT_WEIGHT
 from quaver.passes.quantization_transform import OP_TYPES as WITH_WEIGHT
 from quaver.program import Program, Stage
+from quaver.quantizers import PACT
 
 
 def quant_aware(
@@ -47,8 +48,8 @@ def quant_aware(
     functions = {
         "weight_quantize_func": weight_quantize_func,
         "act_quantize_func": act_quantize_func,
-        "weight_preprocess_func": weight_preprocess_func,
-        "act_preprocess_func": act_preprocess_func,
+        "weight_preprocess_func": preprocess(settings.weight_preprocess_type, weight_preprocess_func, "weight"),
+        "act_preprocess_func": preprocess(settings.activation_preprocess_type, act_preprocess_func, "activation"),
     }
     if for_test:
         if not program.trained_as:
@@ -69,12 +70,20 @@ def quant_aware(
     return prepared
 
 
+def preprocess(name: str | None, function: Any, what: str) -> Any:
+    """The function that a config's ``…_preprocess_type`` stands for, or the one given instead."""
+    if name is not None and function is not None:
+        raise ConfigError(f"{what}_preprocess_type={name!r}: a preprocess function was given as well. Give one of the two.")
+    return PACT if name == "PACT" else function
+
+
 def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any], optimizer_func: Any) -> Program:
     """The two quantizing passes, as the config says."""
     common: dict[str, Any] = {
         "skip_pattern": settings.patterns,
         "activation_quantize_type": settings.activation_quantize_type,
         "activation_bits": settings.activation_bits,
+        "layer_bits": settings.layer_bits,
         "window_size": settings.window_size,
         "moving_rate": settings.moving_rate,
         "pass_through": settings.pass_through,

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from typer.testing import CliRunner
 
-from deployed import CONVOLUTIONS, Net
+from deployed import CONVOLUTIONS, Net, signed
 from quaver.cli.main import app
 from quaver.measure.cpu import cpu
 from quaver.measure.footprint import Memory
@@ -230,7 +230,7 @@ def test_an_engine_that_is_not_installed_is_a_message(place, monkeypatch):
 
 
 def test_a_file_that_was_changed_is_not_measured(place):
-    (place / "int8" / "model.onnx.json").write_text(json.dumps({"files": {"model.onnx": "0" * 64}}))
+    (place / "int8" / "model.onnx.json").write_text(json.dumps(signed({"files": {"model.onnx": "0" * 64}})))
 
     done = bench("int8")
 

@@ -6,11 +6,10 @@ import sys
 import time
 
 import pytest
-import torch
 
 import quaver
-from quaver.data import load_digits
-from quaver.training import evaluate
+from quaver.data import Loader, open_dataset
+from quaver.training.classification import Classification
 
 
 def run(*args, cwd, **options):
@@ -39,13 +38,22 @@ def test_the_demo_writes_a_report_with_the_figures(demo):
 
 def test_the_programs_of_the_demo_can_be_read_and_give_its_figures(demo):
     folder, _ = demo
-    _, test = load_digits()
+    test = Loader(open_dataset("digits", "val"), 100, shuffle=False)
     report = json.loads((folder / "out" / "report.json").read_text())
 
     int8, frozen = quaver.load(folder / "out" / "int8"), quaver.load(folder / "out" / "float")
 
-    batches = torch.utils.data.DataLoader(test, 100)
-    assert evaluate(int8, batches) == evaluate(frozen, batches) == report["int8_top1"]
+    assert [Classification().evaluate(program, test)["top1"] for program in (int8, frozen)] == [report["int8_top1"]] * 2
+
+
+def test_the_demo_writes_a_page_that_misses_nothing(demo):
+    folder, done = demo
+
+    text = (folder / "out" / "report.html").read_text()
+
+    assert all(f'id="{part}"' in text for part in ("figures", "training", "layers", "network", "activations", "provenance"))
+    assert 'id="missing"' not in text
+    assert "report.html" in done.stdout
 
 
 def test_nothing_is_left_in_the_working_directory(demo):

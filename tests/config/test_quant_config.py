@@ -12,8 +12,11 @@ from quaver.targets import OPENVINO
 DEFAULTS = {
     "weight_quantize_type": "channel_wise_abs_max",
     "activation_quantize_type": "moving_average_abs_max",
+    "weight_preprocess_type": None,
+    "activation_preprocess_type": None,
     "weight_bits": 8,
     "activation_bits": 8,
+    "layer_bits": (),
     "not_quant_pattern": ("skip_quant",),
     "quantize_op_types": OPENVINO.op_types,
     "dtype": "int8",
@@ -55,8 +58,11 @@ def test_every_key_can_be_set():
     options = {
         "weight_quantize_type": "abs_max",
         "activation_quantize_type": "abs_max",
+        "weight_preprocess_type": "PACT",
+        "activation_preprocess_type": "PACT",
         "weight_bits": 2,
         "activation_bits": 7,
+        "layer_bits": [("stem", (8, 4))],
         "not_quant_pattern": ["head", "stem"],
         "quantize_op_types": ["conv2d", "mul"],
         "dtype": "int8",
@@ -145,8 +151,24 @@ def test_activations_take_every_range_rule_without_channels(kind):
 
 
 def test_range_rules_are_the_documented_ones():
-    assert set(WEIGHT_TYPES) == {"abs_max", "channel_wise_abs_max", "range_abs_max", "moving_average_abs_max"}
-    assert set(ACTIVATION_TYPES) == {"abs_max", "range_abs_max", "moving_average_abs_max"}
+    rules = {"abs_max", "range_abs_max", "moving_average_abs_max", "learned_step"}
+
+    assert set(ACTIVATION_TYPES) == rules
+    assert set(WEIGHT_TYPES) == rules | {"channel_wise_abs_max", "channel_wise_learned_step"}
+
+
+@pytest.mark.parametrize("key", ["weight_preprocess_type", "activation_preprocess_type"])
+@pytest.mark.parametrize("value", ["pact", "", False, 20])
+def test_what_stands_in_front_of_a_quantizer_is_nothing_or_pact(key, value):
+    with pytest.raises(ConfigError, match=rf"^config: {key}={value!r}: takes None or one of PACT\."):
+        QuantConfig.of({key: value})
+
+
+def test_layer_bits_are_the_weights_and_the_inputs():
+    config = QuantConfig(layer_bits={"stem": 8, "head": [4, 6]})
+
+    assert config.layer_bits == (("stem", (8, 8)), ("head", (4, 6)))
+    assert hash(config) == hash(QuantConfig(layer_bits=(("stem", 8), ("head", (4, 6)))))
 
 
 @pytest.mark.parametrize("kind", ["channel_wise_abs_max", "", None, 8, ["abs_max"]])

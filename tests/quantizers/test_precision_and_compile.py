@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from quaver.quantizers import AbsMax, ChannelWiseAbsMax, MovingAverageAbsMax, Observer, Quantizer, RangeAbsMax
+from quaver.quantizers import (
+    AbsMax,
+    ChannelWiseAbsMax,
+    LearnedStep,
+    MovingAverageAbsMax,
+    Observer,
+    Quantizer,
+    RangeAbsMax,
+)
 from quaver.quantizers.switches import disable_fake_quant, disable_observer
 
 EVERY = [
@@ -18,6 +26,8 @@ EVERY = [
     pytest.param(lambda **options: ChannelWiseAbsMax(axis=1, **options), id="channel_wise_abs_max"),
     pytest.param(lambda **options: MovingAverageAbsMax(moving_rate=0.5, **options), id="moving_average_abs_max"),
     pytest.param(lambda **options: RangeAbsMax(window_size=4, **options), id="range_abs_max"),
+    pytest.param(lambda **options: LearnedStep(**options), id="learned_step"),
+    pytest.param(lambda **options: LearnedStep(axis=1, channels=4, **options), id="channel_wise_learned_step"),
     pytest.param(lambda **options: Observer(moving_rate=0.5, **options), id="observer"),
 ]
 HAS_COMPILER = (shutil.which("c++") or shutil.which("g++")) and Path(sysconfig.get_path("include"), "Python.h").exists()

@@ -5,7 +5,16 @@ import torch
 from torch import Tensor, nn
 
 from quaver.errors import ConfigError
-from quaver.quantizers import KINDS, AbsMax, ChannelWiseAbsMax, MovingAverageAbsMax, Observer, RangeAbsMax, build
+from quaver.quantizers import (
+    KINDS,
+    AbsMax,
+    ChannelWiseAbsMax,
+    LearnedStep,
+    MovingAverageAbsMax,
+    Observer,
+    RangeAbsMax,
+    build,
+)
 from samples import assert_same_state, batch, new, state_of
 
 STORED = [MovingAverageAbsMax, RangeAbsMax, Observer]
@@ -281,7 +290,7 @@ def test_options_hold_what_each_rule_adds():
 
 def test_kinds_name_every_rule():
     assert {name: rule.kind for name, rule in KINDS.items()} == {name: name for name in KINDS}
-    assert set(KINDS.values()) == set(EVERY)
+    assert set(KINDS.values()) == {*EVERY, LearnedStep}
 
 
 @pytest.mark.parametrize("rule", EVERY)

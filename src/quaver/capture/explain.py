@@ -22,14 +22,15 @@ def explain(model: nn.Module, error: BaseException) -> CaptureError:
     where = f"module {names[id(module)]!r} ({type(module).__name__})" if inner else type(model).__name__
     place = f"{where}, {line}" if line else where
     if _depends_on_data(error):
+        fact = f"{place}: what happens next depends on the values in a tensor, and a graph has no place for that choice."
         return CaptureError(
-            f"{place}: what happens next depends on the values in a tensor, and a graph has no place for that choice. "
-            "Decide by shapes or attributes instead, or use quaver.QAT, which quantizes the live model and lets its "
-            "Python run as it is."
+            f"{fact} Decide by shapes or attributes instead, or use quaver.QAT, which quantizes the live model and lets its "
+            "Python run as it is.",
+            fact,
         )
+    fact = f"{place}: the model could not be traced: {type(error).__name__}: {_first_line(error)}."
     return CaptureError(
-        f"{place}: the model could not be traced: {type(error).__name__}: {_first_line(error)}. "
-        "If the model runs on these example inputs by itself, quaver.QAT can take it without a graph."
+        f"{fact} If the model runs on these example inputs by itself, quaver.QAT can take it without a graph.", fact
     )
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from quaver.cli.bench_tables import show_findings, show_footprints, show_latencies, show_layers, show_totals
-from quaver.cli.demo import write_report
+from quaver.cli.figures import write_report
 from quaver.config.check import nearest
 from quaver.errors import ConfigError, EngineError
 from quaver.measure.cpu import cpu
@@ -74,12 +74,42 @@ def bench(
     The ratio is against the best float engine on this machine. --float model.onnx runs on OpenVINO and on ONNX Runtime,
     --float model.xml on OpenVINO; give both to be sure of the best.
     """
-    console = Console()
     if json is not None and not json.absolute().parent.is_dir():
         raise ConfigError(f"--json {json}: there is no folder {json.parent} to write it to. Make it, or name another.")
-    sizes, wanted = _batch_sizes(batch_sizes), _engines(engines)
+    report = run_bench(
+        Console(),
+        artefacts,
+        float_ or [],
+        threads=threads,
+        sizes=_batch_sizes(batch_sizes),
+        rounds=rounds,
+        warmup=warmup,
+        wanted=_engines(engines),
+        with_memory=with_memory,
+        with_layers=with_layers,
+        profile=profile,
+    )
+    if json is not None:
+        write_report(json, report)
+
+
+def run_bench(
+    console: Console,
+    artefacts: list[Path],
+    float_models: list[Path],
+    *,
+    threads: int = 1,
+    sizes: list[int],
+    rounds: int,
+    warmup: int,
+    wanted: list[str],
+    with_memory: bool,
+    with_layers: bool,
+    profile: bool,
+) -> dict[str, Any]:
+    """Measure, show on the console, and give the record that ``--json`` writes."""
     contenders = [one for path in artefacts for one in _contenders(path, wanted)]
-    contenders += [one for path in float_ or [] for one in _contenders(path, wanted or installed(), is_float=True)]
+    contenders += [one for path in float_models for one in _contenders(path, wanted or installed(), is_float=True)]
     runners = {one.name: loader(one.engine)(one.path, threads) for one in contenders}
     console.print(f"CPU: {cpu().words()}", highlight=False, soft_wrap=True)
     rows = _latencies(console, contenders, runners, sizes, rounds, warmup)
@@ -104,8 +134,7 @@ def bench(
             batch = fixed_batch(runners[one.name].inputs) or sizes[0]
             executed = layers(one.path, one.engine, threads=threads, batch=batch, rounds=rounds)
             profiles.append(_profile(console, one, executed, batch, with_layers and not one.is_float, profile))
-    if json is not None:
-        write_report(json, report)
+    return report
 
 
 # what was asked for

@@ -1,31 +1,34 @@
 """``quaver demo``: the whole journey on data that ships with the package, in about a minute."""
 
-import json
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
+from quaver.analysis import analyze
 from quaver.capture import capture
-from quaver.data import load_digits
+from quaver.cli.bench import run_bench
+from quaver.cli.figures import write_report
+from quaver.cli.screen import Screen
+from quaver.config.recipe import Phase, QuantPhase
+from quaver.data import Loader, open_dataset
 from quaver.deployment import write_tree
 from quaver.errors import ConfigError, StorageError
 from quaver.export import export
-from quaver.files import write_atomically
-from quaver.measure.latency import measure
 from quaver.measure.verify import verify
 from quaver.models import MobileNetV1
 from quaver.pipeline import convert, quant_aware
 from quaver.program import Program
 from quaver.program.storage import WEIGHTS_PATTERN
-from quaver.runtime import load
-from quaver.training import evaluate, fit
+from quaver.report import write_report as write_page
+from quaver.training.classification import Classification
+from quaver.training.job import Job
+from quaver.training.listener import MetricsFile
+from quaver.training.trainer import Trainer
 
 
 def demo(
@@ -39,42 +42,74 @@ def demo(
     console = Console()
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: this is a file. Name a folder, or one that does not exist yet.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"--out {out}: cannot be made: {error}. Name another folder.") from error
     torch.manual_seed(seed)
-    training, test = load_digits()
-    test_batches = DataLoader(test, 256)
+    batches = Loader(open_dataset("digits", "train"), batch_size, shuffle=True, seed=seed, drop_last=True)
+    test = Loader(open_dataset("digits", "val"), 256, shuffle=False)
     model = MobileNetV1(num_classes=10, scale=0.5, small_images=True)
+    example = (torch.zeros(1, *test.dataset.image_shape),)
+    task = Classification()
 
-    train_with_bar(console, "float training", model, training, batch_size, epochs, lr=0.05)
-    fp32_top1 = evaluate(model, test_batches)
-    qat = quant_aware(model, example_inputs=(test[0][0][None],))
-    train_with_bar(console, "int8-aware training", qat, training, batch_size, qat_epochs, lr=0.005)
+    def top1(program: Program) -> float:
+        return task.evaluate(program, test)["top1"]
+
+    metrics = MetricsFile(out / "metrics.jsonl")
+    metrics.cut(0)  # of a demo that ran here before
+    with Screen(console, lines=False) as screen:
+
+        def trained(title: str, program: Program, phase: Phase) -> Program:
+            job = Job(
+                name=title, program=program, task=task, phase=phase, batches=batches, seed=seed, listeners=(screen, metrics)
+            )
+            Trainer(job).run()
+            return program
+
+        fp32 = trained("float training", capture(model, example), Phase(num_epochs=epochs, lr=0.05, nesterov=True))
+        fp32_top1 = top1(fp32)
+        qat = trained("int8-aware training", quant_aware(fp32), QuantPhase(num_epochs=qat_epochs, nesterov=True))
     frozen, int8 = convert(qat, save_int8=True)
     report: dict[str, Any] = {
         "fp32_top1": fp32_top1,
-        "qat_top1": evaluate(qat, test_batches),
-        "frozen_top1": evaluate(frozen, test_batches),
-        "int8_top1": evaluate(int8, test_batches),
+        "qat_top1": top1(qat),
+        "frozen_top1": top1(frozen),
+        "int8_top1": top1(int8),
         "fp32_bytes": sum(tensor.nbytes for tensor in model.state_dict().values()),
         "int8_bytes": 0,
-        "test_images": len(test),
+        "test_images": len(test.dataset),
         "quantized_ops": sum(op.quantized for op in int8.ops()),
         "float_ops": {op.name: op.reason for op in int8.ops() if not op.quantized},
     }
     with console.status("writing float/, int8/ and mobile/, and opening them again"):
         write_tree(frozen, out)
-        float_model = export(capture(model, (test[0][0][None],)), out / "fp32" / "model.xml")
+        float_model = export(fp32, out / "fp32" / "model.xml")
     report["int8_bytes"] = sum(file.stat().st_size for file in (out / "int8").glob(WEIGHTS_PATTERN))
+    with console.status("looking at every layer"):
+        analyze(qat, islice(batches.epoch(0), 8)).save(out / "analysis.json")
     with console.status("running the engine"):
-        report |= deployed(int8, out / "int8" / "model.xml", float_model, test_batches)
+        report |= deployed(int8, out, float_model, test)
     write_report(out / "report.json", report)
+    write_page([out], out / "report.html")
     show(console, out, report, int8)
 
 
-def deployed(int8: Program, artefact: Path, float_model: Path, batches: DataLoader[Any]) -> dict[str, Any]:
+def deployed(int8: Program, out: Path, float_model: Path, test: Loader) -> dict[str, Any]:
     """What the engine makes of the int8 model: accuracy, agreement with the simulation, and speed beside the float model."""
-    result = verify(int8, artefact, batches)
-    latency = measure({"fp32_ms": load(float_model), "int8_ms": load(artefact)}, 1, rounds=100)
-    milliseconds = {name: taken.median_ms for name, taken in latency.items()}
+    artefact = out / "int8" / "model.xml"
+    result = verify(int8, artefact, test.epoch(0))
+    options: dict[str, Any] = {
+        "sizes": [1],
+        "rounds": 100,
+        "warmup": 3,
+        "wanted": [],
+        "with_memory": False,
+        "profile": False,
+    }
+    speed = run_bench(Console(quiet=True), [artefact], [float_model], with_layers=True, **options)
+    write_report(out / "bench.json", speed)
+    milliseconds = {"fp32_ms" if row["is_float"] else "int8_ms": row["median_ms"] for row in speed["latencies"]}
     return {
         "deployed_top1": result.accuracy_deployed,
         "agreement": result.agreement,
@@ -84,38 +119,6 @@ def deployed(int8: Program, artefact: Path, float_model: Path, batches: DataLoad
         **milliseconds,
         "speedup": milliseconds["fp32_ms"] / milliseconds["int8_ms"],
     }
-
-
-def train_with_bar(
-    console: Console,
-    title: str,
-    model: nn.Module,
-    data: TensorDataset,
-    batch_size: int,
-    epochs: int,
-    lr: float,
-) -> None:
-    """`fit` with a progress bar that shows the loss and the time left."""
-    batches = DataLoader(data, batch_size, shuffle=True, drop_last=True)
-    columns = (
-        TextColumn("{task.description:20}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(title, total=epochs * len(batches), loss=float("nan"))
-        fit(model, batches, epochs=epochs, lr=lr, on_step=lambda loss, images: progress.update(task, advance=1, loss=loss))
-
-
-def write_report(path: Path, report: dict[str, Any]) -> None:
-    """The figures as JSON, in one step."""
-    try:
-        write_atomically(path, (json.dumps(report, indent=2) + "\n").encode())
-    except OSError as error:
-        raise StorageError(f"{path}: the report could not be written: {error}.") from error
 
 
 def show(console: Console, out: Path, report: dict[str, Any], int8: Program) -> None:
@@ -138,5 +141,6 @@ def show(console: Console, out: Path, report: dict[str, Any], int8: Program) -> 
     convolutions = [op for op in int8.ops() if "conv" in op.type or op.type == "mul"]
     console.print(
         f"{sum(op.quantized for op in convolutions)} of {len(convolutions)} convolutions and linear layers compute on "
-        f"integers. Programs and report.json are in {out}/; read one with quaver.load({str(out / 'int8')!r})."
+        f"integers. Programs and report.json are in {out}/; read one with quaver.load({str(out / 'int8')!r}). "
+        f"{out / 'report.html'} shows all of it: open it in a browser."
     )

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from quaver.cli.demo import write_report
+from quaver.cli.figures import write_report
 from quaver.data.binary import BinaryData, load_binary
 from quaver.errors import ConfigError, DataError
 from quaver.measure.accuracy import top_k_hits

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any
 
 from quaver.errors import ConfigError
@@ -20,6 +21,11 @@ class Rule:
 def one_of(*choices: str) -> Rule:
     """Exactly one of these."""
     return Rule(f"one of {', '.join(choices)}", lambda value: value in choices, choices)
+
+
+def one_of_or_none(*choices: str) -> Rule:
+    """Exactly one of these, or None."""
+    return Rule(f"None or one of {', '.join(choices)}", lambda value: value is None or value in choices, choices)
 
 
 def boolean() -> Rule:
@@ -46,6 +52,23 @@ def rate() -> Rule:
     return Rule("a number from 0 up to, but not including, 1", allows)
 
 
+def number(low: float = 0.0, high: float | None = None) -> Rule:
+    """A number within bounds, ends included; NaN and infinity are none."""
+    words = f"a number of at least {low:g}" if high is None else f"a number from {low:g} to {high:g}"
+
+    def allows(value: Any) -> bool:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
+            return False
+        return low <= value and (high is None or value <= high)
+
+    return Rule(words, allows)
+
+
+def text(words: str = "text") -> Rule:
+    """A string, which may be empty."""
+    return Rule(words, lambda value: isinstance(value, str))
+
+
 def texts() -> Rule:
     """A string or several."""
 
@@ -68,14 +91,21 @@ def names(known: Iterable[str]) -> Rule:
 
 def check(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
     """Raise one `ConfigError` that lists every option that is unknown or has a value it cannot have."""
-    problems = []
+    found = problems(where, options, rules)
+    if found:
+        raise ConfigError("\n".join(found))
+
+
+def problems(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) -> list[str]:
+    """What is wrong with the options, a line each."""
+    found = []
     for key, value in options.items():
         if key not in rules:
-            problems.append(f"has no key {key!r}.{nearest(key, rules)} Known keys: {', '.join(sorted(rules))}.")
+            found.append(f"{where}: has no key {key!r}.{nearest(key, rules)} Known keys: {', '.join(sorted(rules))}.")
         elif not rules[key].allows(value):
-            problems.append(f"{key}={value!r}: takes {rules[key].words}.{_nearest_value(value, rules[key])}")
-    if problems:
-        raise ConfigError("\n".join(f"{where}: {problem}" for problem in problems))
+            hint = _nearest_value(value, rules[key])
+            found.append(f"{where}: {key}={value!r}: takes {rules[key].words}.{hint}")
+    return found
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -4,21 +4,32 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from quaver.config.check import Rule, boolean, check, names, one_of, rate, texts, whole
+from quaver.config.check import Rule, boolean, check, names, one_of, one_of_or_none, rate, texts, whole
+from quaver.config.layer_bits import LayerBits, as_pairs, layer_bits
 from quaver.errors import ConfigError
 from quaver.grid import BITS
 from quaver.operators import OP_TYPES
 from quaver.targets import OPENVINO, TARGETS
 
-WEIGHT_TYPES = ("abs_max", "channel_wise_abs_max", "range_abs_max", "moving_average_abs_max")
-ACTIVATION_TYPES = ("abs_max", "range_abs_max", "moving_average_abs_max")
+WEIGHT_TYPES = (
+    "abs_max",
+    "channel_wise_abs_max",
+    "range_abs_max",
+    "moving_average_abs_max",
+    "learned_step",
+    "channel_wise_learned_step",
+)
+ACTIVATION_TYPES = ("abs_max", "range_abs_max", "moving_average_abs_max", "learned_step")
 
 BITS_RULE = whole(BITS[0], BITS[-1])
 RULES: dict[str, Rule] = {
     "weight_quantize_type": one_of(*WEIGHT_TYPES),
     "activation_quantize_type": one_of(*ACTIVATION_TYPES),
+    "weight_preprocess_type": one_of_or_none("PACT"),
+    "activation_preprocess_type": one_of_or_none("PACT"),
     "weight_bits": BITS_RULE,
     "activation_bits": BITS_RULE,
+    "layer_bits": layer_bits(),
     "not_quant_pattern": texts(),
     "quantize_op_types": names(OP_TYPES),
     "dtype": one_of("int8"),
@@ -35,8 +46,11 @@ RULES: dict[str, Rule] = {
 class QuantConfig:
     """How a model is to be quantized; every key has a default.
 
-    ``not_quant_pattern``: ops whose scope contains one of these stay float. ``quantize_op_types``: what is quantized; by
-    default all that ``target`` runs in int8. ``quant_weight_only``: weights become integers, activations stay float.
+    ``weight_preprocess_type`` and ``activation_preprocess_type``: None, or ``PACT``, a learned clip in front of every
+    quantizer. ``layer_bits``: other bits for some layers, ``{"stem": 8, "head": (8, 4)}``: a part of an op's scope, and its
+    bits, or those of its weight and of its inputs. ``not_quant_pattern``: ops whose scope contains one of these stay float.
+    ``quantize_op_types``: what is quantized; by default all that ``target`` runs in int8. ``quant_weight_only``: weights
+    become integers, activations stay float.
     ``pass_through``: gradients pass a quantizer even where it saturates. ``saturation_safe``: the few weights whose
     products would overflow 16 bits on processors without VNNI are bounded, so that every processor gives the same result;
     matrix products of two activations, which cannot be bounded, stay float unless ``quantize_op_types`` names them.
@@ -47,8 +61,11 @@ class QuantConfig:
 
     weight_quantize_type: str = "channel_wise_abs_max"
     activation_quantize_type: str = "moving_average_abs_max"
+    weight_preprocess_type: str | None = None
+    activation_preprocess_type: str | None = None
     weight_bits: int = 8
     activation_bits: int = 8
+    layer_bits: LayerBits = ()
     not_quant_pattern: str | list[str] | tuple[str, ...] = ("skip_quant",)
     quantize_op_types: list[str] | tuple[str, ...] = OPENVINO.op_types
     dtype: str = "int8"
@@ -64,6 +81,7 @@ class QuantConfig:
         for name in ("not_quant_pattern", "quantize_op_types"):
             if isinstance(getattr(self, name), list):  # the caller's own, which may change
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "layer_bits", as_pairs(self.layer_bits))
 
     @classmethod
     def of(cls, config: "QuantConfig | Mapping[str, Any] | None") -> "QuantConfig":
@@ -89,7 +107,8 @@ class QuantConfig:
     def leaves_products_float(self) -> bool:
         """Whether matrix products of two activations stay float: they could overflow, and nobody asked for them."""
         target = TARGETS[self.target]
-        could_overflow = self.saturation_safe and self.activation_bits == 8 and target.saturates
+        bits = (self.activation_bits, *(activation for _, (_, activation) in as_pairs(self.layer_bits)))
+        could_overflow = self.saturation_safe and 8 in bits and target.saturates
         return could_overflow and tuple(self.quantize_op_types) == target.op_types
 
 

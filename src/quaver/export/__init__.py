@@ -16,7 +16,7 @@ from quaver.export.provenance import carried, checksums, origin_of
 from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
 from quaver.program import Program, Stage
 from quaver.runtime import Runner, load
-from quaver.runtime.artefact import provenance_file
+from quaver.runtime.artefact import checksum, provenance_file
 from quaver.targets import TARGETS, Target
 
 WORST = 10.0
@@ -92,7 +92,9 @@ def _write(program: Program, file: Path, target: Target) -> None:
     files = checksums(file.parent)
     compared = compare(program, reopened(file))
     beside = origin | {"compared": compared, "files": files}
-    provenance_file(file).write_text(json.dumps(beside, indent=1, sort_keys=True) + "\n")
+    beside = json.loads(json.dumps(beside))  # as it will be read: lists for tuples
+    text = json.dumps(beside | {"checksum": checksum(beside)}, indent=1, sort_keys=True)
+    provenance_file(file).write_text(text + "\n")
 
 
 def reopened(file: Path) -> Runner:

@@ -18,10 +18,10 @@ Operation = Callable[..., Tensor]
 
 
 def live_integers(
-    quantizer: Quantizer, x: Tensor, shifted: bool, unit: Tensor | float | None = None, unit_shifted: bool = False
+    quantizer: Quantizer, x: Tensor, shifted: bool, unit: Tensor | float | None = None, handed_over: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Integers and step by a quantizer as it is now."""
-    return quantizer.integers(x, Stored(shifted, unit, unit_shifted))
+    return quantizer.integers(x, Stored(shifted, unit, handed_over))
 
 
 def stored_integers(weight: Tensor) -> Tensor:
@@ -41,13 +41,13 @@ def stored_activation(
     high: int,
     shifted: bool,
     unit: Tensor | float | None = None,
-    unit_shifted: bool = False,
+    handed_over: bool = False,
 ) -> Tensor:
     """Integers of an activation by a step that is fixed, in the steps in which an engine comes to them."""
     grid = Grid(high.bit_length() + (low < 0), low < 0, narrow=False)
     if (low, high) != (grid.low, grid.high):  # written by hand
         return round_between(x if unit is None else x * unit, scale, low, high)
-    return as_stored(x.float(), scale, grid, Stored(shifted, unit, unit_shifted))
+    return as_stored(x.float(), scale, grid, Stored(shifted, unit, handed_over))
 
 
 def added(x: Tensor, integers: Tensor, scale: Tensor | float, shifted: bool) -> Tensor:
@@ -97,9 +97,15 @@ def rescaled(
     ``channels`` is the output's channel axis; ``arguments`` are the op's own after the bias.
     """
     with torch.autocast(x.device.type, enabled=False):
-        total = operation(x, weight, None, *arguments)
-        result = total * _along(channels, x_scale * weight_scale, total)
-        return result if bias is None else result + _along(channels, bias.float(), total)
+        return rescale(operation(x, weight, None, *arguments), x_scale, weight_scale, bias, channels)
+
+
+def rescale(
+    total: Tensor, x_scale: Tensor | float, weight_scale: Tensor | float, bias: Tensor | None, channels: int
+) -> Tensor:
+    """What the sums of products of integers stand for, and the bias."""
+    result = total * _along(channels, x_scale * weight_scale, total)
+    return result if bias is None else result + _along(channels, bias.float(), total)
 
 
 def matrix_product(operation: Operation, x: Tensor, y: Tensor, x_scale: Tensor | float, y_scale: Tensor | float) -> Tensor:

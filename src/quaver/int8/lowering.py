@@ -11,7 +11,7 @@ from typing import Any
 from torch import fx
 
 from quaver.int8 import kernels
-from quaver.operators import argument, is_parameter, packet
+from quaver.operators import ACTIVATIONS, argument, is_parameter, packet
 from quaver.quantizers.arithmetic import dequantize
 
 _AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
@@ -50,9 +50,24 @@ def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
     return reader
 
 
+def adds_in_place(convolved: fx.Node, shortcut: fx.Node) -> bool:
+    """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads from it."""
+    while packet(convolved) not in _BIASED:  # its batch norm, its activation
+        convolved = convolved.args[0]  # type: ignore[assignment]
+    return convolved.args[0] is not shortcut
+
+
 def lower(graph: fx.Graph) -> fx.Graph:
     """A copy of ``graph`` in which quantized ops compute on integers; without any, an equal graph."""
     return _Lowering().run(graph)
+
+
+def lower_traceably(graph: fx.Graph) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
+    """`lower`, and what became of each node: for one that rounds, the node that computes its integers."""
+    lowering = _Lowering()
+    result = lowering.run(graph)
+    became = lowering.copies | {node: whole for node, (whole, _) in lowering.integers.items()}
+    return result, became
 
 
 Integers = tuple[fx.Node, Any]
@@ -65,7 +80,7 @@ class _Lowering:
     result: fx.Graph = field(default_factory=fx.Graph)
     copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
     integers: dict[fx.Node, Integers] = field(default_factory=dict)  # of a fake-quant or dequantize node: ready to use
-    convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms
+    convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms and activations
     sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(
         default_factory=dict
     )  # what was added to them, in steps of the other operand
@@ -112,6 +127,8 @@ class _Lowering:
             return self.added(node)
         if name == "relu" and node.args[0] in self.sums:
             return self.relu(node)
+        if name in ACTIVATIONS and node.args[0] in self.convolved and len(node.args[0].users) == 1:  # type: ignore[union-attr]
+            self.convolved.add(node)
         if name in _AVERAGES and known[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
@@ -156,7 +173,7 @@ class _Lowering:
         integers, scale = self.integers[whole[0]]
         shifted = self.shifted(whole[0])
         steps = self.call(kernels.added, raw[0], integers, scale, shifted)
-        self.sums[node] = (steps, scale, shifted)
+        self.sums[node] = (steps, scale, shifted or adds_in_place(raw[0], whole[0]))
         return self.spared(self.call(dequantize, steps, scale))
 
     def shifted(self, node: fx.Node) -> bool:

@@ -1,5 +1,6 @@
 """The integers of every quantized tensor: as the simulation has them, and as an engine has them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,32 +50,54 @@ class Inside:
     """An engine that shows its inside: `run` gives the model's outputs and the integers of each tensor in ``names``.
 
     ``names`` are those of the tensors asked for that the engine's file still has: a converter drops a quantize node whose
-    input lies on its grid already.
+    input lies on its grid already. OpenVINO adds a shortcut inside a convolution only while nobody else wants it: shortcuts
+    are asked for one by one, each of a model that ends there, so that what is seen is what runs.
     """
 
     def __init__(self, file: Path, scales: dict[str, float], threads: int = 1) -> None:
-        self.names, self.runner = _with_outputs(file, list(scales), threads)
-        self.scales = [np.float32(scales[name]) for name in self.names]
+        parts = _openvino if file.suffix == ".xml" else _onnxruntime
+        self.parts = list(parts(file, list(scales), threads))
+        self.names = [name for name in scales if any(name in names for names, _ in self.parts)]
+        self.scales = {name: np.float32(scales[name]) for name in self.names}
 
     def run(self, *batch: NDArray[Any]) -> tuple[list[NDArray[Any]], dict[str, Integers]]:
         """Outputs, and the integers (without zero point) of every quantized tensor."""
-        got = self.runner(*batch)
-        values = list(got if isinstance(got, tuple) else (got,))
-        own = len(values) - len(self.scales)
-        whole = [np.rint(value / scale) for value, scale in zip(values[own:], self.scales, strict=True)]
-        return values[:own], dict(zip(self.names, whole, strict=True))
+        outputs: list[NDArray[Any]] = []
+        found: dict[str, Integers] = {}
+        for names, runner in self.parts:
+            got = runner(*batch)
+            values = list(got if isinstance(got, tuple) else (got,))
+            own = len(values) - len(names)
+            outputs += values[:own]
+            found |= {name: np.rint(value / self.scales[name]) for name, value in zip(names, values[own:], strict=True)}
+        return outputs, {name: found[name] for name in self.names}
 
 
-def _with_outputs(file: Path, names: list[str], threads: int) -> tuple[list[str], Runner]:
+Parts = Iterator[tuple[list[str], Runner]]
+
+
+def _openvino(file: Path, names: list[str], threads: int) -> Parts:
     """The model with these tensors as further outputs. They are read behind their dequantize nodes, which engines fuse."""
-    if file.suffix == ".xml":
-        from quaver.runtime import openvino
+    import openvino as ov
 
-        model = openvino.read(file)
-        there = {name for op in model.get_ops() for port in op.outputs() for name in port.get_names()}
-        names = [name for name in names if rounded_name(name) in there]
-        model.add_outputs([rounded_name(name) for name in names])
-        return names, openvino.OpenVINORunner(model, threads)
+    from quaver.runtime.openvino import OpenVINORunner, read
+
+    model = read(file)
+    ports = {name: port for op in model.get_ops() for port in op.outputs() for name in port.get_names()}
+    there = {name: ports[rounded_name(name)] for name in names if rounded_name(name) in ports}
+    shortcuts = {
+        name: port
+        for name, port in there.items()
+        if any(reader.get_node().get_type_name() == "Add" for reader in port.get_target_inputs())
+    }
+    for name, port in shortcuts.items():
+        yield [name], OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads)
+    rest = [name for name in there if name not in shortcuts]
+    model.add_outputs([rounded_name(name) for name in rest])
+    yield rest, OpenVINORunner(model, threads)
+
+
+def _onnxruntime(file: Path, names: list[str], threads: int) -> Parts:
     import onnx
 
     from quaver.runtime.onnxruntime import ONNXRuntimeRunner
@@ -82,4 +105,4 @@ def _with_outputs(file: Path, names: list[str], threads: int) -> tuple[list[str]
     proto = onnx.load(file)
     tensors = [onnx.helper.make_tensor_value_info(rounded_name(name), onnx.TensorProto.FLOAT, None) for name in names]
     proto.graph.output.extend(tensors)
-    return names, ONNXRuntimeRunner(proto.SerializeToString(), threads)
+    yield names, ONNXRuntimeRunner(proto.SerializeToString(), threads)

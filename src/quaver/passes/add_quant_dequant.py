@@ -41,7 +41,6 @@ class AddQuantDequantPass(InputQuantizers, Pass):
 
     def rewrite(self, program: Program) -> Program:
         """Wish for the inputs of the listed ops."""
-        options = self.input_options()
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
         trained = ops_by_name(program.graphs[TRAIN])
@@ -53,7 +52,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
             inputs = activation_inputs(node)
             declined[name] = skipped_by(op, self.skip_pattern) or self.decline(node, inputs, trained.get(name))
             if not declined[name]:
-                plan[name] = OpPlan(None, dict.fromkeys(self.rounded(node, inputs), options))
+                plan[name] = OpPlan(None, dict.fromkeys(self.rounded(node, inputs), self.input_options(op)))
         if self.leave_outputs_float:
             self.drop_outputs(ops, program.placements.plan | plan, plan, declined)
         declined = {name: why for name, why in declined.items() if why}

@@ -23,24 +23,12 @@ from quaver.operators import (
     pair_axis,
     weight_of,
 )
+from quaver.passes.reasons import CLAMPS, why_float
+from quaver.passes.tensor_names import free_name, tensor_name
 from quaver.program import EVAL, TRAIN, Op, OpPlan, Placements, Program, Stage, copy_graph
 from quaver.program.views import mount, read
-from quaver.quantizers import CustomQuantizer, Quantizer, build
-from quaver.quantizers.custom import as_module
-from quaver.quantizers.observer import Observer
-
-CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-ACTIVATIONS = CLAMPS | {
-    "hard_swish",
-    "hard_sigmoid",
-    "swish",
-    "sigmoid",
-    "leaky_relu",
-    "elu",
-    "gelu",
-    "tanh",
-    "mish",
-}
+from quaver.quantizers import PACT, Observer, Quantizer
+from quaver.quantizers.make import make
 
 
 def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], *, unsigned: bool) -> Program:
@@ -148,17 +136,17 @@ class _Placing:
         axis = channel_axis(op_type)
         title = parameter
         known = self.modules.get(title)
-        if known is not None and getattr(known, "axis", axis) != axis:  # one weight, used along two axes
+        if known is not None and known.axis not in (None, axis):  # one weight, used along two axes
             title = f"{parameter}_axis{axis % 2}"
         if title not in self.modules:
             shape = tuple(read(self.old, parameter).shape)
             own: dict[str, Any] = {"pairs": pair_axis(node, op_type, shape)} if options.get("pairs") else {}
-            if options["kind"] == "channel_wise_abs_max":
+            if "axis" in options:
                 own["axis"] = axis
             self.modules[title] = self.quantizer(title, options | own)
             self.weights[title] = parameter
-            if "axis" in own:  # thresholds from the start, so that a compiled step finds them in their place and shape
-                self.modules[title].range_for(read(self.old, parameter), None)
+            if "axis" in own or options["kind"] == "learned_step":
+                self.modules[title].begin(read(self.old, parameter).detach())
         self.roles[name]["weight"] = title
         for mode, ops in self.ops.items():
             if name in ops:
@@ -202,7 +190,8 @@ class _Placing:
         sources = self.sources(group)
         readers = [(name, position, tensor) for tensor in group for name, position in self.wishes_on(tensor)]
         title = self.tensor_name(sources[0])
-        options = next(self.plan[name].inputs[position] for name, position, _ in readers)
+        wishes = [self.plan[name].inputs[position] for name, position, _ in readers]
+        options = max(wishes, key=lambda wish: wish["bits"])  # the first, unless another reader asks for more bits
         self.modules[title] = self.quantizer(title, options | {"signed": signed, "narrow": False, "tensors": len(sources)})
         order = {tensor: index for index, tensor in enumerate(sources)}
         calls: dict[tuple[str, fx.Node], fx.Node] = {}
@@ -254,15 +243,12 @@ class _Placing:
 
     def quantizer(self, title: str, options: dict[str, Any]) -> Quantizer:
         """A new quantizer, or the one that an earlier pass placed there with the same options."""
-        options = dict(options)
-        function, preprocess = options.pop("function", None), options.pop("preprocess", None)
-        if title in self.old.placements.quantizers and function is None and preprocess is None:
+        module = make(title, options)
+        if title in self.old.placements.quantizers:
             placed = self.old.quantizer(title)
-            if placed.options() == build(**options).options():
+            same = all(ours is theirs for ours, theirs in zip(module.made_of, placed.made_of, strict=True))
+            if (same or isinstance(module.preprocess, PACT)) and placed.options() == module.options():
                 return placed
-        module = build(**options) if function is None else CustomQuantizer(function)
-        if preprocess is not None:
-            module.preprocess = as_module(preprocess)
         return module
 
     def call(self, mode: str, title: str, tensor: fx.Node, index: int | None) -> fx.Node:
@@ -276,27 +262,7 @@ class _Placing:
         return node
 
     def tensor_name(self, node: fx.Node) -> str:
-        if "op" in node.meta:
-            name = f"{node.meta['op'].name}.output"
-        else:
-            source = node
-            while "op" not in source.meta and source.op == "call_function":
-                source = source.all_input_nodes[0]
-            part = node.args[1] if packet(node) == "getitem" else ""
-            name = f"{source.meta['op'].name}.output{part}" if "op" in source.meta else self.input_name(source)
-        while self.is_taken(name):
-            name += "_"
-        return name
-
-    def is_taken(self, name: str) -> bool:
-        """Whether a quantizer stands at this path, or on the way to it, or behind it."""
-        parts = name.split(".")
-        on_the_way = any(".".join(parts[:length]) in self.modules for length in range(1, len(parts) + 1))
-        return on_the_way or any(title.startswith(f"{name}.") for title in self.modules)
-
-    def input_name(self, placeholder: fx.Node) -> str:
-        inputs = [node for node in self.graphs[EVAL].nodes if node.op == "placeholder"]
-        return self.old.signature.tensors[inputs.index(placeholder)].name if placeholder in inputs else placeholder.name
+        return free_name(tensor_name(node, self.graphs[EVAL], self.old.signature), self.modules)
 
     # what is left
 
@@ -321,21 +287,6 @@ class _Placing:
             self.roles[name]["output"] = title
 
     def explain_the_rest(self) -> None:
-        quantized = {self.ops[EVAL][name]: name for name in self.plan}
-        for node, op_type in self.types.items():
-            name = node.meta["op"].name
-            if name in self.plan or name in self.reasons:
-                continue
-            before = node.all_input_nodes[0] if node.all_input_nodes else None
-            if op_type == "batch_norm" and before in quantized and foldable_batch_norm(before) is node:
-                self.reasons[name] = f"folded into {quantized[before]!r}"
-                quantized[node] = quantized[before]
-            elif op_type in ACTIVATIONS and before in quantized and len(before.users) == 1:
-                self.reasons[name] = f"computed with {quantized[before]!r} in one step, before the result is rounded"
-            elif op_type == "batch_norm":
-                self.reasons[name] = "not folded: no quantized convolution gives it its input and nobody else"
-            else:
-                self.reasons[name] = f"{op_type!r} is not among the op types to quantize"
-        for name in self.ops[TRAIN]:
-            if name not in self.ops[EVAL]:
-                self.reasons[name] = "runs only in training"
+        only_trained = set(self.ops[TRAIN]) - set(self.ops[EVAL])
+        self.reasons = why_float(self.ops[EVAL], frozenset(self.plan), self.reasons)
+        self.reasons |= dict.fromkeys(only_trained, "runs only in training")

@@ -14,7 +14,7 @@ from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
 from quaver.program import EVAL, Placements, Program, Stage, copy_graph
 from quaver.program.views import home, read
-from quaver.quantizers import CustomQuantizer, Observer
+from quaver.quantizers import PACT, CustomQuantizer, Observer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,8 @@ def refuse_unready(program: Program) -> None:
                 f"{name!r}: its custom quantize function is on no integer grid that Quaver knows. Use a preprocess "
                 "function in front of a built-in quantizer, or leave the op out with a skip pattern."
             )
-        if quantizer.preprocess is not None and name not in program.placements.weights:
+        absorbed = quantizer.preprocess is None or isinstance(quantizer.preprocess, PACT)
+        if not absorbed and name not in program.placements.weights:
             raise ConversionError(
                 f"{name!r}: its preprocess function has no form in a frozen program. Train with it, then load the state "
                 "into a program without it."

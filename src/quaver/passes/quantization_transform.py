@@ -6,12 +6,14 @@ from typing import Any, ClassVar
 from torch import fx
 
 from quaver.config.check import boolean, names, one_of
+from quaver.config.layer_bits import as_pairs
 from quaver.config.quant_config import BITS_RULE, WEIGHT_TYPES
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, is_parameter, weight_of
 from quaver.passes.base import Pass
 from quaver.passes.placement import ops_by_name, place, strip
 from quaver.passes.wishes import InputQuantizers, skipped_by, unquantizable
-from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
+from quaver.program import EVAL, TRAIN, Op, OpPlan, Program, Stage
+from quaver.program.placements import Options
 from quaver.targets import TARGETS
 
 OP_TYPES = WEIGHTED | {"matmul"}
@@ -52,18 +54,18 @@ class QuantizationTransformPass(InputQuantizers, Pass):
         return (
             self.saturation_safe
             and self.quantize_activations
-            and self.activation_bits == 8
+            and 8 in (self.activation_bits, *(activation for _, (_, activation) in as_pairs(self.layer_bits)))
             and TARGETS[self.target].saturates
         )
 
+    def weight_options(self, op: Op) -> Options:
+        """What the quantizer of an op's weight is made from."""
+        functions = (self.weight_quantize_func, self.weight_preprocess_func)
+        options = self.options(self.weight_quantize_type, self.bits_for(op)[0], *functions)
+        return options | {"pairs": True} if self.bounds_pairs and self.weight_quantize_func is None else options
+
     def rewrite(self, program: Program) -> Program:
         """Wish for the weight and every input of the listed ops."""
-        of_input = self.input_options()
-        of_weight = self.options(
-            self.weight_quantize_type, self.weight_bits, self.weight_quantize_func, self.weight_preprocess_func
-        )
-        if self.bounds_pairs and self.weight_quantize_func is None:
-            of_weight["pairs"] = True
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
         trained = ops_by_name(program.graphs[TRAIN])
@@ -86,7 +88,9 @@ class QuantizationTransformPass(InputQuantizers, Pass):
             elif op.type in CONVOLUTIONS and is_unbatched(node):
                 declined[name] = "its input has no batch dimension"
             else:
-                plan[name] = OpPlan(of_weight, {0: of_input} if self.quantize_activations else {})
+                plan[name] = OpPlan(
+                    self.weight_options(op), {0: self.input_options(op)} if self.quantize_activations else {}
+                )
         prepared = place(program, plan, declined, unsigned=TARGETS[self.target].unsigned)
         prepared.optimizer_func = self.optimizer_func or program.optimizer_func
         return prepared

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 from torch import fx
 
 from quaver.config.check import Rule, boolean, check, one_of, rate, texts, whole
+from quaver.config.layer_bits import LayerBits, as_pairs, bits_for, layer_bits
 from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
-from quaver.operators import argument, packet
+from quaver.operators import ACTIVATIONS, argument, packet
 from quaver.program import Op
 from quaver.program.placements import Options
 from quaver.targets import TARGETS
@@ -18,6 +19,7 @@ COMMON_RULES: dict[str, Rule] = {
     "skip_pattern": texts(),
     "activation_quantize_type": one_of(*ACTIVATION_TYPES),
     "activation_bits": BITS_RULE,
+    "layer_bits": layer_bits(),
     "window_size": whole(1),
     "moving_rate": rate(),
     "pass_through": boolean(),
@@ -25,7 +27,6 @@ COMMON_RULES: dict[str, Rule] = {
 }
 
 _FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear"})
-_PASSED = frozenset({"batch_norm", "relu", "relu6", "hardtanh", "leaky_relu", "silu", "hardswish", "gelu", "elu", "sigmoid"})
 
 
 def skipped_by(op: Op, patterns: str | Iterable[str]) -> str:
@@ -67,7 +68,7 @@ def ends_convolution(node: fx.Node) -> bool:
     """Whether a tensor comes out of a convolution (its batch norm, its activation) and nobody else reads it."""
     if node.op != "call_function" or len(node.users) != 1:
         return False
-    return packet(node) in _FUSED or (packet(node) in _PASSED and ends_convolution(node.args[0]))  # type: ignore[arg-type]
+    return packet(node) in _FUSED or (packet(node) in ACTIVATIONS | {"batch_norm"} and ends_convolution(node.args[0]))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,7 @@ class InputQuantizers:
     skip_pattern: str | tuple[str, ...] | list[str] = ("skip_quant",)
     activation_quantize_type: str = "moving_average_abs_max"
     activation_bits: int = 8
+    layer_bits: LayerBits = ()
     window_size: int = 10000
     moving_rate: float = 0.9
     pass_through: bool = False
@@ -87,19 +89,26 @@ class InputQuantizers:
     def __post_init__(self) -> None:
         rules = COMMON_RULES | self.own_rules
         check(type(self).__name__, {key: getattr(self, key) for key in rules}, rules)
+        object.__setattr__(self, "layer_bits", as_pairs(self.layer_bits))
 
     own_rules: ClassVar[dict[str, Rule]] = {}
 
-    def input_options(self) -> Options:
-        """What the quantizer of an input is made from."""
+    def input_options(self, op: Op) -> Options:
+        """What the quantizer of an op's input is made from."""
         functions = (self.act_quantize_func, self.act_preprocess_func)
-        return self.options(self.activation_quantize_type, self.activation_bits, *functions)
+        return self.options(self.activation_quantize_type, self.bits_for(op)[1], *functions)
+
+    def bits_for(self, op: Op) -> tuple[int, int]:
+        """Bits of an op's weight and of its inputs."""
+        return bits_for(op.scope, as_pairs(self.layer_bits), (getattr(self, "weight_bits", 8), self.activation_bits))
 
     def options(self, kind: str, bits: int, function: Any, preprocess: Any) -> Options:
         """The options that a range rule knows, and the user's own functions if there are any."""
         own: dict[str, Options] = {
             "range_abs_max": {"window_size": self.window_size},
             "moving_average_abs_max": {"moving_rate": self.moving_rate},
+            "channel_wise_abs_max": {"axis": 0},
+            "channel_wise_learned_step": {"kind": "learned_step", "axis": 0},
         }
         custom = {"function": function, "preprocess": preprocess}
         given = {key: value for key, value in custom.items() if value is not None}

@@ -22,7 +22,7 @@ from quaver.quantizers import Observer, Quantizer
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
-    | {"trained_as", "viewed_as", "_compiled"}
+    | {"trained_as", "viewed_as", "_compiled", "_quantizer_optimizer"}
 )
 
 
@@ -63,6 +63,7 @@ class Program(nn.Module):
         self.for_test = for_test
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
+        self._quantizer_optimizer: Any = None
         # quant_aware notes here what it made of this program, so that for_test=True finds the same quantizers.
         self.trained_as: list[tuple[Any, Program]] = []
         self.viewed_as: dict[Any, Program] = {}
@@ -186,6 +187,25 @@ class Program(nn.Module):
         """The parameters that quantizers and custom functions brought along, for an optimizer group of their own."""
         for _, quantizer in self.quantizers():
             yield from quantizer.parameters()
+
+    def parameter_groups(self, **options: Any) -> list[dict[str, Any]]:
+        """What to give an optimizer: the model's parameters, and the quantizers' with ``options`` of their own.
+
+        ``torch.optim.SGD(program.parameter_groups(lr=0.1, weight_decay=1e-4), lr=0.01)``. With an ``optimizer_func`` the
+        quantizers' are left out: `quantizer_optimizer` has them.
+        """
+        own = list(self.quantizer_parameters())
+        known = {id(parameter) for parameter in own}
+        groups = [{"params": [parameter for parameter in self.parameters() if id(parameter) not in known]}]
+        return groups if not own or self.optimizer_func is not None else [*groups, {"params": own} | options]
+
+    @property
+    def quantizer_optimizer(self) -> Any:
+        """What ``optimizer_func`` made of `quantizer_parameters`, for a loop to step beside its own; None without one."""
+        own = list(self.quantizer_parameters())
+        if self._quantizer_optimizer is None and self.optimizer_func is not None and own:
+            self._quantizer_optimizer = self.optimizer_func(own)
+        return self._quantizer_optimizer
 
     def ops(self) -> list[OpRecord]:
         """A record per op: name, type, scope, whether it is quantized, why not, thresholds."""

@@ -18,13 +18,13 @@ from torch.utils import _pytree as pytree
 from quaver.errors import StorageError
 from quaver.files import write_atomically
 from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
-from quaver.program.placements import OpPlan, Placements
+from quaver.program.placements import OpPlan, Options, Placements
 from quaver.program.program import Program
 from quaver.program.record import OpRecord
 from quaver.program.signature import InputTensor, Signature
 from quaver.program.stage import Stage
 from quaver.program.views import home, mount
-from quaver.quantizers import KINDS, build
+from quaver.quantizers import KINDS, PACT, build
 
 # what reading a file that was tampered with can come to
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SyntaxError, ArithmeticError)
@@ -64,7 +64,7 @@ def load(folder: str | Path) -> Program:
     import safetensors.torch
 
     folder = Path(folder)
-    body = _opened(folder / JSON_NAME)
+    body = opened(folder / JSON_NAME)
     try:
         content = (folder / Path(body["weights"]).name).read_bytes()
     except OSError as error:
@@ -85,7 +85,8 @@ def _sealed(body: dict[str, Any]) -> bytes:
     return f'{{"format":"{FORMAT}","version":{VERSION},"sha256":"{seal}","program":\n{text}\n}}\n'.encode()
 
 
-def _opened(path: Path) -> dict[str, Any]:
+def opened(path: Path) -> dict[str, Any]:
+    """The content of a ``program.json``, its checksum verified; the weights are not looked at."""
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError as error:
@@ -134,7 +135,7 @@ def _tensors(program: Program) -> tuple[dict[str, Tensor], list[dict[str, Any]]]
 def _describe(program: Program) -> dict[str, Any]:
     quantizers = {}
     for name, quantizer in program.quantizers():
-        if quantizer.kind not in KINDS or quantizer.preprocess is not None:
+        if quantizer.kind not in KINDS or not (quantizer.preprocess is None or isinstance(quantizer.preprocess, PACT)):
             raise StorageError(
                 f"{name!r}: a custom function is code, which is not saved. Save program.state_dict() instead."
             )
@@ -143,7 +144,8 @@ def _describe(program: Program) -> dict[str, Any]:
     placements = asdict(program.placements)
     placements["quantized"] = sorted(placements["quantized"])
     placements["plan"] = {
-        name: {"weight": wish.weight, "inputs": list(wish.inputs.items())} for name, wish in program.placements.plan.items()
+        name: {"weight": _in_words(wish.weight), "inputs": [[k, _in_words(one)] for k, one in wish.inputs.items()]}
+        for name, wish in program.placements.plan.items()
     }
     signature = program.signature
     inputs = [
@@ -167,6 +169,11 @@ def _describe(program: Program) -> dict[str, Any]:
     }
 
 
+def _in_words(options: Options | None) -> Options | None:
+    """A quantizer's options as they can be written: PACT by its name, for what it has learned is among the tensors."""
+    return options | {"preprocess": "PACT"} if options and "preprocess" in options else options
+
+
 def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
     root = nn.Module()
     placements = body["placements"]
@@ -177,7 +184,7 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         waiting[placements["quantizers"][name]] = quantizer
     kept: dict[str, Tensor] = {}
     for entry in body["tensors"]:
-        owner = entry["name"].rpartition(".")[0]
+        owner = entry["name"].rpartition(".")[0].removesuffix(".preprocess")
         if owner in waiting:  # in the order it was saved in, so that an optimizer finds its parameters by position
             mount(root, owner, waiting.pop(owner))
         container, leaf = home(root, entry["name"])

@@ -33,7 +33,7 @@ class AbsMax(Quantizer):
         slot.copy_(torch.where(finite, largest, slot))
 
     @property
-    def threshold(self) -> Tensor:
+    def own_threshold(self) -> Tensor:
         """max|x| of the last tensor seen."""
         return self.last.amax()
 
@@ -42,13 +42,16 @@ class AbsMax(Quantizer):
         with torch.no_grad():
             if self.training and self.observing and tensor is not None:
                 self.observe(x, tensor)
-            largest = self.largest(x) if x.numel() else self.threshold
+            if self.synced and self.training:
+                largest = self.largest_over_ranks(x)
+            else:
+                largest = self.largest(x) if x.numel() else self.own_threshold
             if self.training:  # a batch with NaN or Inf is rounded like the one before it, and is all NaN if it is the first
-                before = torch.where(self.threshold > 0, self.threshold, torch.nan)
+                before = torch.where(self.own_threshold > 0, self.own_threshold, torch.nan)
                 largest = torch.where(torch.isfinite(largest), largest, before)
             if self.tensors > 1:  # those that share the range count as they were last seen
-                largest = torch.maximum(largest, self.threshold)
-            return largest, None
+                largest = torch.maximum(largest, self.own_threshold)
+            return self.bounded(largest), None
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         # A weight's range follows from the weight: a state dict without it (a float model's) is complete.

@@ -32,7 +32,11 @@ def scale_of(threshold: Tensor, grid: Grid) -> Tensor:
     tensor(0.1000)
     """
     scale = threshold.clamp_min(SMALLEST_THRESHOLD) / grid.high
-    return scale if grid.narrow else ((scale.view(torch.int32) + 0x80) & ~0xFF).view(torch.float32)
+    if grid.narrow:
+        return scale
+    short = ((scale.detach().view(torch.int32) + 0x80) & ~0xFF).view(torch.float32)
+    # for a learned step: adds zero, and the gradient
+    return short + (scale - scale.detach()) if scale.requires_grad else short
 
 
 def quantize(x: Tensor, scale: Tensor | float, grid: Grid, pairs: int | None = None) -> Tensor:
@@ -65,12 +69,12 @@ class Stored:
 
     ``shifted``: signed integers start at 0, 128 added, as convolutions read them; what is only added to one is not shifted.
     ``unit``: the tensor to be rounded is counted in steps of this size, as what was added to a convolution is in steps of
-    the shortcut; None for real numbers. ``unit_shifted``: that shortcut was stored shifted.
+    the shortcut; None for real numbers. ``handed_over``: that shortcut was stored shifted, or added inside the convolution.
     """
 
     shifted: bool = True
     unit: Tensor | float | None = None
-    unit_shifted: bool = False
+    handed_over: bool = False
 
 
 def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tensor:
@@ -86,7 +90,7 @@ def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tens
         start, end = low * scale / how.unit, high * scale / how.unit
         width = end - start
         factor, shift = torch.full_like(width, 255) / width, -start * 255 / width  # 255 / width is a product in torch
-        if how.unit_shifted and not grid.signed:
+        if how.handed_over and not grid.signed:
             factor = 1 / (1 / factor)  # handed over as a step, and turned back into a factor
     if not (grid.signed and how.shifted):
         return (x * factor).round_().clamp_(grid.low, grid.high)
@@ -100,44 +104,79 @@ def dequantize(integers: Tensor, scale: Tensor | float) -> Tensor:
 
 
 class _RoundStraightThrough(torch.autograd.Function):
-    """Forward: `quantize`. Backward: gradient ``1/scale`` where the integer did not saturate, 0 where it did."""
+    """Forward: `quantize`. Backward: gradient ``1/scale`` where the integer did not saturate, 0 where it did.
+
+    A learned scale gets ``−x/scale²`` where the value lies inside the grid, so that ``integers · scale`` has the gradient
+    of `_FakeQuantize` with respect to it.
+    """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None, how: Stored
     ) -> Tensor:
-        ctx.grid = grid
+        ctx.grid, ctx.pass_through = grid, pass_through
         inverse = (1.0 if how.unit is None else how.unit) / scale
-        ctx.save_for_backward(*((inverse,) if pass_through else (inverse, x)))
+        kept = () if pass_through and not ctx.needs_input_grad[1] else (x, scale)
+        ctx.save_for_backward(inverse, *kept)
         return quantize(x, scale, grid, pairs) if grid.narrow else as_stored(x, scale, grid, how)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None]:
         inverse, *kept = ctx.saved_tensors
+        to_scale = None
         if kept:
-            gradient = _where_not_saturated(gradient, kept[0] * inverse, ctx.grid)
-        return gradient * inverse, None, None, None, None, None
+            x, scale = kept
+            steps = x * inverse
+            if ctx.needs_input_grad[1]:
+                inside = _between_the_ends(steps, ctx.grid)
+                to_scale = (torch.where(inside, -steps, 0.0) * gradient).sum_to_size(scale.shape) / scale
+            if not ctx.pass_through:
+                gradient = _where_not_saturated(gradient, steps, ctx.grid)
+        return gradient * inverse, to_scale, None, None, None, None
 
 
 class _FakeQuantize(torch.autograd.Function):
-    """Forward: ``dequantize(quantize(x))``. Backward: gradient 1 where the integer did not saturate, 0 where it did."""
+    """Forward: ``dequantize(quantize(x))``. Backward: gradient 1 where the integer did not saturate, 0 where it did.
+
+    A learned scale gets `slope`.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None) -> Tensor:
-        ctx.grid = grid
-        if not pass_through:
+        ctx.grid, ctx.pass_through, ctx.pairs = grid, pass_through, pairs
+        if not pass_through or ctx.needs_input_grad[1]:
             # x and not a mask is kept: whoever made x (a ReLU, say) mostly keeps it too, so it costs no memory.
             ctx.save_for_backward(x, scale)
         return quantize(x.float(), scale, grid, pairs).mul_(scale).to(x.dtype)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+        to_scale = None
         if ctx.saved_tensors:
             x, scale = ctx.saved_tensors
-            gradient = _where_not_saturated(gradient, x.float() * (1.0 / scale), ctx.grid)
-        return gradient, None, None, None, None
+            if ctx.needs_input_grad[1]:
+                to_scale = (slope(x, scale, ctx.grid, ctx.pairs) * gradient).sum_to_size(scale.shape)
+            if not ctx.pass_through:
+                gradient = _where_not_saturated(gradient, x.float() * (1.0 / scale), ctx.grid)
+        return gradient, to_scale, None, None, None
+
+
+def slope(x: Tensor, scale: Tensor, grid: Grid, pairs: int | None = None) -> Tensor:
+    """How the rounded ``x`` moves with its scale: ``round(x/s) − x/s`` between the ends of the grid, the end itself beyond.
+
+    Equation 3 of *Learned Step Size Quantization* (Esser et al., 2020).
+
+    >>> slope(torch.tensor([0.25, 0.8, 9.0]), torch.tensor(1.0), Grid(4))
+    tensor([-0.2500,  0.2000,  7.0000])
+    """
+    steps = x.float() * (1.0 / scale)
+    return quantize(x.float(), scale, grid, pairs) - torch.where(_between_the_ends(steps, grid), steps, 0.0)
+
+
+def _between_the_ends(steps: Tensor, grid: Grid) -> Tensor:
+    return (steps > grid.low) & (steps < grid.high)
 
 
 def _where_not_saturated(gradient: Tensor, steps: Tensor, grid: Grid) -> Tensor:
@@ -170,15 +209,22 @@ def _fake_quantize_compiled(x: Tensor, scale: Tensor, grid: Grid, pass_through: 
     """
     with torch.no_grad():
         value = dequantize(quantize(x.float(), scale, grid, pairs), scale).to(x.dtype)
+    if scale.requires_grad:
+        moved: Tensor = checkpoint(_along_scale, x, scale, grid, pairs, use_reentrant=False, preserve_rng_state=False)
+        value = value + (moved - moved.detach()).to(x.dtype)
     if pass_through:
         return value + (x - x.detach())
-    carrier: Tensor = checkpoint(_inside, x, scale, grid, use_reentrant=False, preserve_rng_state=False)
+    carrier: Tensor = checkpoint(_inside, x, scale.detach(), grid, use_reentrant=False, preserve_rng_state=False)
     return value + (carrier - carrier.detach())
 
 
 def _inside(x: Tensor, scale: Tensor, grid: Grid) -> Tensor:
     steps = x * (1.0 / scale).reshape(scale.shape or (1,))  # one dimension at least: float32 even where x is narrower
     return torch.where((steps > grid.low - 0.5) & (steps < grid.high + 0.5), x, 0.0)
+
+
+def _along_scale(x: Tensor, scale: Tensor, grid: Grid, pairs: int | None) -> Tensor:
+    return scale * slope(x.detach(), scale.detach(), grid, pairs)
 
 
 def integers_with_gradient(

@@ -23,12 +23,12 @@ class ChannelWiseAbsMax(Quantizer):
 
     def __init__(self, bits: int = 8, axis: int = 0, **options: Unpack[Common]) -> None:
         super().__init__(bits, **options)
-        self.axis = axis
+        self.axis: int = axis
         self.last: Tensor
         self.register_buffer("last", torch.zeros(0), persistent=False)
 
     @property
-    def threshold(self) -> Tensor:
+    def own_threshold(self) -> Tensor:
         """max|w| of each channel of the last weight seen."""
         return self.last
 
@@ -41,15 +41,7 @@ class ChannelWiseAbsMax(Quantizer):
                 self.last.copy_(largest)  # in place: CUDA graphs write to the same memory at every step
             else:  # a new tensor, because the old one may come from inference mode
                 self.last = largest.clone()
-            return largest, None
-
-    def per_channel(self, values: Tensor, like: Tensor) -> Tensor:
-        """``values`` along the channel axis of ``like``."""
-        if values.dim() == 0:
-            return values
-        shape = [1] * like.dim()
-        shape[self.axis] = -1
-        return values.view(shape)
+            return self.bounded(largest), None
 
     def options(self) -> dict[str, Any]:
         """As the base class, and the axis."""

@@ -26,15 +26,22 @@ class _Function(nn.Module):
         return self.function(x)
 
 
-def as_module(function: Any) -> nn.Module:
-    """A module of the tensor's own: a class is called, a module copied, a plain function wrapped."""
+def as_module(function: Any, tensor: str = "") -> nn.Module:
+    """A module of the tensor's own: a class is called, a module copied, a plain function wrapped.
+
+    A module that has a method ``for_tensor(name)`` is asked for the one to use.
+    """
     if inspect.isclass(function) and issubclass(function, nn.Module):
-        return function()
-    if isinstance(function, nn.Module):
-        return copy.deepcopy(function)
-    if callable(function):
+        module = function()
+    elif isinstance(function, nn.Module):
+        module = copy.deepcopy(function)
+    elif callable(function):
         return _Function(function)
-    raise ConfigError(f"{function!r}: a custom function is an nn.Module class, an nn.Module, or a function of one tensor.")
+    else:
+        raise ConfigError(
+            f"{function!r}: a custom function is an nn.Module class, an nn.Module, or a function of one tensor."
+        )
+    return module.for_tensor(tensor) if hasattr(module, "for_tensor") else module  # type: ignore[no-any-return,operator]
 
 
 class CustomQuantizer(Quantizer):
@@ -42,21 +49,20 @@ class CustomQuantizer(Quantizer):
 
     kind = "custom"
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, tensor: str = "") -> None:
         super().__init__()
-        self.function = as_module(function)
+        self.tensor = tensor
+        self.function = as_module(function, tensor)
 
     @property
-    def threshold(self) -> Tensor:
+    def own_threshold(self) -> Tensor:
         """Not known: the function keeps its range to itself."""
         return torch.tensor(float("nan"))
 
     def forward(self, x: Tensor, tensor: int | None = 0) -> Tensor:
         """Whatever the function makes of ``x``."""
-        if self.preprocess is not None:
-            x = self.preprocess(x)
-        result: Tensor = self.function(x) if self.quantizing else x
-        return result
+        x = self.preprocessed(x)
+        return self.called(self.function, x, "quantize function") if self.quantizing else x
 
     def integers(self, x: Tensor, how: Stored = SHIFTED) -> tuple[Tensor, Tensor]:
         """The function's values, with a step of 1: they are on no grid that Quaver knows."""

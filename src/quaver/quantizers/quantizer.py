@@ -4,10 +4,13 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from quaver.grid import Grid
 from quaver.quantizers.arithmetic import Stored, fake_quantize, integers_with_gradient, scale_of
+from quaver.quantizers.checked import checked
+from quaver.quantizers.dtype import keeping_dtype
+from quaver.quantizers.pact import PACT
 
 SHIFTED = Stored()
 
@@ -34,9 +37,14 @@ class Quantizer(nn.Module):
 
     ``signed`` and ``narrow`` choose the grid (`quaver.grid.Grid`). ``pairs`` is for weights: the axis along which
     neighbours are kept from overflowing 16 bits together (`quaver.quantizers.saturation`).
+
+    ``preprocess`` is a user's function in front of the quantizer. `PACT` there limits the range, and the limit stays when
+    its state is loaded into a quantizer without it.
     """
 
     kind: ClassVar[str]
+    axis: int | None = None
+    """Along which the range differs; None for one range."""
 
     def __init__(self, bits: int = 8, **options: Unpack[Common]) -> None:
         super().__init__()
@@ -46,7 +54,15 @@ class Quantizer(nn.Module):
         self.pairs = options.get("pairs")
         self.observing = True
         self.quantizing = True
+        self.synced = False  # several processes observe as one: `quaver.training.across_ranks` switches it on
         self.preprocess: nn.Module | None = None
+        self.tensor = ""
+        """The name of what is quantized, for messages."""
+        self.made_of: tuple[Any, Any] = (None, None)
+        """The user's functions it was made of: instead of the quantizer, and in front of it."""
+        self.looked_at: set[str] = set()
+        self.clipped_at: Tensor | None
+        self.register_buffer("clipped_at", None)
         # How many observed tensors held NaN or Inf. They are left out of the range; a program names them in a warning.
         self.nonfinite: Tensor
         self.register_buffer("nonfinite", torch.zeros((), dtype=torch.int64), persistent=False)
@@ -56,9 +72,19 @@ class Quantizer(nn.Module):
         raise NotImplementedError
 
     @property
+    def own_threshold(self) -> Tensor:
+        """What the range rule settled on."""
+        raise NotImplementedError
+
+    @property
     def threshold(self) -> Tensor:
         """The absolute maximum: what lies on the grid's largest integer."""
-        raise NotImplementedError
+        return self.bounded(self.own_threshold)
+
+    def bounded(self, threshold: Tensor) -> Tensor:
+        """``threshold``, or the limit of a clip where that is less."""
+        limit = self.preprocess.limit.detach() if isinstance(self.preprocess, PACT) else self.clipped_at
+        return threshold if limit is None else torch.minimum(threshold, limit)
 
     @property
     def seen(self) -> Tensor | None:
@@ -82,20 +108,43 @@ class Quantizer(nn.Module):
                 return self.threshold if seen is None else torch.where(seen, self.threshold, torch.nan), None
         return self.threshold, self.seen
 
+    def begin(self, weight: Tensor) -> None:
+        """Find the range of a weight before the first step, so that a compiled step finds it in its place and shape."""
+        self.range_for(weight, None)
+
     def per_channel(self, values: Tensor, like: Tensor) -> Tensor:
-        """``values`` in a shape that broadcasts against ``like``; a quantizer with channels overrides this."""
-        return values
+        """``values`` in a shape that broadcasts against ``like``: along the channel axis if there is one."""
+        if self.axis is None or values.dim() == 0:
+            return values
+        shape = [1] * like.dim()
+        shape[self.axis] = -1
+        return values.view(shape)
 
     def forward(self, x: Tensor, tensor: int | None = 0) -> Tensor:
         """``x`` rounded onto the grid and back; ``tensor`` is its index, None for one that was observed already."""
-        if self.preprocess is not None:
-            x = self.preprocess(x)
+        x = self.preprocessed(x)
         threshold, seen = self.range_for(x, tensor)
         if not self.quantizing:
             return x
         scale = self.per_channel(scale_of(threshold, self.grid), x)
-        rounded = fake_quantize(x, scale, self.grid, pass_through=self.pass_through, pairs=self.pairs)
+        # a clip masks gradients by itself; masked once more behind it, nothing would arrive that could raise its limit
+        pass_through = self.pass_through or isinstance(self.preprocess, PACT)
+        rounded = fake_quantize(x, scale, self.grid, pass_through=pass_through, pairs=self.pairs)
         return rounded if seen is None else torch.where(seen, rounded, x)
+
+    def preprocessed(self, x: Tensor) -> Tensor:
+        """``x`` as the user's function in front of the quantizer leaves it."""
+        return x if self.preprocess is None else self.called(self.preprocess, x, "preprocess function")
+
+    def called(self, function: nn.Module, x: Tensor, role: str) -> Tensor:
+        """What a user's function makes of ``x``, if it can be used; its values are looked at once, at first use."""
+        result: Any = function(x)
+        if not isinstance(function, PACT):
+            look = role not in self.looked_at and not torch.compiler.is_compiling()
+            checked(result, x, f"{self.tensor!r}: its {role}" if self.tensor else f"the {role}", values=look)
+            if look:
+                self.looked_at.add(role)
+        return result  # type: ignore[no-any-return]
 
     def integers(self, x: Tensor, how: Stored = SHIFTED) -> tuple[Tensor, Tensor]:
         """Integers (as float32) and the step, so that ``integers · step`` is what `forward` gives; never observes.
@@ -103,8 +152,8 @@ class Quantizer(nn.Module):
         ``how`` the engine stores them decides the last bit. Switched off, or with no range yet, these are ``x`` itself and
         the step it is counted in, or 1.
         """
-        if self.preprocess is not None:
-            x, how = self.preprocess(x if how.unit is None else x * how.unit), replace(how, unit=None)
+        if self.preprocess is not None and not (self.quantizing and isinstance(self.preprocess, PACT)):
+            x, how = self.preprocessed(x if how.unit is None else x * how.unit), replace(how, unit=None)
         own = torch.as_tensor(1.0 if how.unit is None else how.unit, device=x.device)
         if not self.quantizing:
             return x.float(), own
@@ -123,18 +172,29 @@ class Quantizer(nn.Module):
         low, high = torch.aminmax(x)
         return torch.maximum(-low, high).float()
 
+    def largest_over_ranks(self, x: Tensor) -> Tensor:
+        """max|x| over the batches of all processes, the same bits in each; Inf where one of them holds NaN or Inf."""
+        own = self.largest(x) if x.numel() else torch.full((), -torch.inf, device=x.device)
+        largest = torch.where(torch.isnan(own), torch.inf, own)  # NaN has no place in an order
+        distributed.all_reduce(largest, distributed.ReduceOp.MAX)
+        return largest
+
     def observed_largest(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """max|x|, and whether it can be used: it is counted, not used, where it is NaN or Inf."""
-        if x.numel() == 0:  # an empty batch says nothing about the range, and has no maximum
+        if self.synced:
+            largest = self.largest_over_ranks(x)
+        elif x.numel() == 0:  # an empty batch says nothing about the range, and has no maximum
             return torch.zeros((), device=x.device), torch.zeros((), dtype=torch.bool, device=x.device)
-        largest = self.largest(x)
+        else:
+            largest = self.largest(x)
         finite = torch.isfinite(largest)
         self.nonfinite.add_(~finite)
         return largest, finite
 
     def options(self) -> dict[str, Any]:
         """What `quaver.quantizers.build` needs to make this quantizer again."""
-        return {
+        clip = {"preprocess": "PACT"} if isinstance(self.preprocess, PACT) else {}
+        return clip | {
             "kind": self.kind,
             "bits": self.grid.bits,
             "signed": self.grid.signed,
@@ -151,11 +211,15 @@ class Quantizer(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Quantizer":
         """Follow ``.to(device)`` but stay in float32: ``.half()`` on a model must not round its thresholds."""
-
-        def keep_dtype(tensor: Tensor) -> Tensor:
-            moved: Tensor = fn(tensor)
-            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
-
         for child in self.children():  # a user's function is theirs
             child._apply(fn)  # type: ignore[no-untyped-call]
-        return super()._apply(keep_dtype, recurse=False)  # type: ignore[no-any-return,no-untyped-call]
+        return super()._apply(keeping_dtype(fn), recurse=False)  # type: ignore[no-any-return,no-untyped-call]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        """As any module; what PACT learned becomes a limit of the range where there is no PACT."""
+        learned, limit = prefix + "preprocess.pact_threshold", prefix + "clipped_at"
+        if self.preprocess is None and learned in state_dict:
+            state_dict[limit] = state_dict.pop(learned).detach().abs()
+        if limit in state_dict and self.clipped_at is None:
+            self.clipped_at = torch.zeros((), device=self.nonfinite.device)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # type: ignore[no-untyped-call]

@@ -39,7 +39,7 @@ class RangeAbsMax(Quantizer):
         steps.add_(finite)
 
     @property
-    def threshold(self) -> Tensor:
+    def own_threshold(self) -> Tensor:
         """The largest value in the window."""
         return self.window.amax()
 

@@ -45,9 +45,15 @@ def provenance(path: Path) -> dict[str, Any]:
         content = json.loads(text)
         files = content["files"]
         assert all(isinstance(name, str) and isinstance(digest, str) for name, digest in files.items())
+        assert content.pop("checksum") == checksum(content)
     except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
         raise StorageError(f"{beside}: is damaged, or not Quaver's. Export the program again.") from error
     return content  # type: ignore[no-any-return]
+
+
+def checksum(content: dict[str, Any]) -> str:
+    """SHA-256 of a provenance record, itself left out."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def checked(path: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""A plain training loop, and a compiled step."""
+"""The trainer, and what a loop of one's own can use of it."""
 
+from quaver.training.across_ranks import across_ranks
 from quaver.training.compiled import compile_training
-from quaver.training.loop import evaluate, fit
 
-__all__ = ["compile_training", "evaluate", "fit"]
+__all__ = ["across_ranks", "compile_training"]

@@ -1,0 +1,98 @@
+"""`Analysis`: what was found, to look at, to keep, and to start quantizers from."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from quaver.analysis import storage
+from quaver.analysis.initialise import STATISTICS, start_ranges, thresholds_of
+from quaver.analysis.records import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics, WeightStatistics
+from quaver.config.check import check, one_of
+from quaver.errors import StorageError
+from quaver.program import Program
+
+FORMAT, VERSION = "quaver.analysis", 1
+Statistic = Literal["moving_max", "largest", "best_threshold"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """Statistics of every quantized tensor, weight and layer of a program over ``images`` images.
+
+    ``sensitivity`` is None unless it was asked for, and so are the layers' scores; ``proposal`` likewise.
+    """
+
+    quaver: str
+    stage: str
+    images: int
+    batches: int
+    moving_rate: float
+    tensors: list[TensorStatistics]
+    weights: list[WeightStatistics]
+    layers: list[LayerStatistics]
+    sensitivity: SensitivitySummary | None
+    proposal: Proposal | None
+
+    def tensor(self, name: str) -> TensorStatistics:
+        """The activation of this name."""
+        return next(one for one in self.tensors if one.name == name)
+
+    def layer(self, name: str) -> LayerStatistics:
+        """The layer of this name."""
+        return next(one for one in self.layers if one.name == name)
+
+    def worst_first(self) -> list[LayerStatistics]:
+        """The layers, those that disturb the output most first; without scores, those with the noisiest result."""
+
+        def noise(layer: LayerStatistics) -> float:
+            measured = layer.sqnr_db if layer.only is None else layer.only.sqnr_db
+            return float("inf") if measured is None else measured
+
+        return sorted(self.layers, key=noise)
+
+    def initialise(self, program: Program, *, by: Statistic = "moving_max") -> list[str]:
+        """Start the ranges of a prepared program's quantizers, and PACT's thresholds, from this; gives the tensors' names.
+
+        ``by``: the ``moving_max`` of each tensor, its ``largest`` value, or the ``best_threshold`` (least squared error).
+        """
+        return start_ranges(program, self.tensors, by)
+
+    def thresholds(self, *, by: Statistic = "moving_max") -> dict[str, float]:
+        """What ranges and clips start from, by the names that quantizers have: ``PACT(thresholds=analysis.thresholds())``.
+
+        Where tensors share a quantizer it is the largest of them; a weight's is the largest of its values.
+        """
+        check("thresholds", {"by": by}, {"by": one_of(*STATISTICS)})
+        return thresholds_of(self.tensors, by) | {weight.name: weight.largest for weight in self.weights}
+
+    def save(self, path: str | Path) -> Path:
+        """Write the analysis as JSON, in one step."""
+        path = Path(path)
+        storage.write(path, {"format": FORMAT, "version": VERSION} | asdict(self))
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Analysis":
+        """Read an analysis; a damaged or foreign file is an error that says so."""
+        path = Path(path)
+        content = storage.read(path, FORMAT, VERSION)
+        try:
+            found: Analysis = storage.decoded(cls, content, "")
+            _refuse_impossible(found)
+        except storage.MisfitError as error:
+            raise StorageError(f"{path}: {error}. Run quaver analyze again.") from error
+        return found
+
+
+def _refuse_impossible(analysis: Analysis) -> None:
+    """Ranges start from these numbers: none may be negative, and a name says one thing."""
+    for kind in ("tensors", "weights", "layers"):
+        names = [one.name for one in getattr(analysis, kind)]
+        if len(names) != len(set(names)):
+            raise storage.MisfitError(f"{kind} has a name twice")
+    for tensor in analysis.tensors:
+        if min(tensor.threshold, tensor.moving_max, tensor.largest, tensor.best_threshold) < 0 or tensor.slot < 0:
+            raise storage.MisfitError(f"tensors: {tensor.name!r} has a negative range")
+    for spread in [one.histogram for one in analysis.tensors] + [one.histogram for one in analysis.weights]:
+        if not spread.counts or min(spread.counts) < 0 or not spread.start < spread.end:
+            raise storage.MisfitError("a histogram has no bins, no width or a negative count")

@@ -1,0 +1,192 @@
+"""``quaver.analyze``: look at every quantized tensor, weight and layer of a program, in one pass over the data."""
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from quaver.analysis.accumulating import Accumulator, statistics_of
+from quaver.analysis.analysis import Analysis
+from quaver.analysis.initialise import start
+from quaver.analysis.layers import statistics_of_layers
+from quaver.analysis.records import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics
+from quaver.analysis.sampling import Reservoir
+from quaver.analysis.sensitivity import Scoring, propose, quantized_ops
+from quaver.analysis.sites import Site, activations, weights
+from quaver.analysis.watching import Watched
+from quaver.analysis.weighing import statistics_of_weight
+from quaver.config import QuantConfig
+from quaver.config.check import Rule, check, rate, whole
+from quaver.errors import ConfigError, InputError, StageError
+from quaver.pipeline import quant_aware
+from quaver.program import Program, Stage
+
+Progress = Callable[[str, int, int | None], None]
+"""Told what is being done, how much of it is done, and of how much, if that is known."""
+
+SCORED_TOGETHER = 64
+"""Images per batch of the sensitivity analysis."""
+
+
+def analyze(
+    program_or_model: nn.Module,
+    batches: Iterable[Any],
+    config: QuantConfig | Mapping[str, Any] | None = None,
+    *,
+    moving_rate: float = 0.999,
+    sensitivity_images: int = 0,
+    target_drop: float | None = None,
+    on_progress: Progress = lambda what, done, total: None,
+) -> Analysis:
+    """Statistics of every quantized tensor, weight and layer, from one pass over ``batches``; nothing is changed.
+
+    A batch is images, or a pair of images and labels. A float model or program is analysed where ``config`` would quantize
+    it; a prepared one with the ranges it has, as the integer network that it is; a frozen one likewise.
+
+    ``sensitivity_images``: on how many images, drawn from the batches, the network is then run with only each layer
+    quantized, and with all others; 0 leaves this out. With ``target_drop`` (0.01 is one point of accuracy) layers to leave
+    float are proposed.
+    """
+    rules = {"moving_rate": rate(), "sensitivity_images": whole(0), "target_drop": _drop()}
+    given = {"moving_rate": moving_rate, "sensitivity_images": sensitivity_images, "target_drop": target_drop}
+    check("analyze", given, rules)
+    if target_drop is not None and not sensitivity_images:
+        raise ConfigError("analyze: target_drop needs accuracies. Give sensitivity_images, such as 512.")
+    examples, batches = _peek(batches)
+    program, is_own = _prepared(program_or_model, config, examples)
+    if sensitivity_images and not program.stage.trains:
+        raise StageError(
+            f"analyze: the program is {program.stage.value} and has no float layers to compare with. Analyse the prepared "
+            "program for sensitivity, or set sensitivity_images=0."
+        )
+    view = program.clone(for_test=True)
+    sites = activations(view)
+    accumulator, kept = Accumulator(sites, moving_rate), Reservoir(sensitivity_images)
+    images = _pass(view, sites, accumulator, kept, batches, on_progress)
+    found = [statistics_of(site, accumulator.tallies[site.name]) for site in sites]
+    tensors = [tensor for tensor in found if tensor is not None]
+    weighed = [statistics_of_weight(weight) for weight in weights(view)]
+    layers = statistics_of_layers(view, sites, tensors, weighed)
+    summary, proposal = None, None
+    if sensitivity_images:
+        ready = with_ranges(program if is_own else copy.deepcopy(program), tensors).clone(for_test=True)
+        scoring = Scoring(ready, kept.batches(SCORED_TOGETHER))
+        layers, summary, proposal = _scored(scoring, layers, target_drop, on_progress)
+    from quaver import __version__
+
+    return Analysis(
+        quaver=__version__,
+        stage=Stage.FLOAT.value if is_own else program.stage.value,
+        images=images,
+        batches=accumulator.batches,
+        moving_rate=moving_rate,
+        tensors=tensors,
+        weights=weighed,
+        layers=layers,
+        sensitivity=summary,
+        proposal=proposal,
+    )
+
+
+def _drop() -> Rule:
+    def allows(value: Any) -> bool:
+        return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1)
+
+    return Rule("a share from 0 to 1, such as 0.01 for one point of accuracy", allows)
+
+
+def _peek(batches: Iterable[Any]) -> tuple[Tensor, Iterable[Any]]:
+    """An example of the images, and all batches."""
+    rest = iter(batches)
+    first = next(rest, None)
+    if first is None:
+        raise InputError("analyze: no batches were given, so there is nothing to look at.")
+    return _split(first)[0][:2].clone(), _joined([first], rest)
+
+
+def _joined(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    """`itertools.chain`, which would hold on to the first batch until the end."""
+    yield first.pop()
+    yield from rest
+
+
+def _split(batch: Any) -> tuple[Tensor, Tensor | None]:
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return torch.as_tensor(batch[0]), torch.as_tensor(batch[1])
+    if isinstance(batch, Tensor | np.ndarray):
+        return torch.as_tensor(batch), None
+    raise InputError(f"analyze: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
+
+
+def _prepared(model: nn.Module, config: Any, images: Tensor) -> tuple[Program, bool]:
+    """The program whose quantizers say where to look, and whether it was made here."""
+    if not isinstance(model, Program):
+        return quant_aware(model, config, example_inputs=(images,)), True
+    if model.stage is Stage.FLOAT:
+        return quant_aware(model.clone(), config), True
+    if model.stage is Stage.MOBILE:
+        raise StageError("analyze: a mobile program rounds as its engine does. Analyse the program that it was made from.")
+    if config is not None:
+        raise StageError(f"analyze: the program is {model.stage.value} already, and a config is for a float one.")
+    return model, False
+
+
+def _pass(
+    program: Program,
+    sites: list[Site],
+    accumulator: Accumulator,
+    kept: Reservoir,
+    batches: Iterable[Any],
+    on_progress: Progress,
+) -> int:
+    """The one pass over the data; gives the number of images."""
+    network = Watched(program, sites, accumulator.look, rounding=not program.unseen())
+    device = next((tensor.device for tensor in (*program.parameters(), *program.buffers())), torch.device("cpu"))
+    images = 0
+    for batch in batches:
+        inputs, labels = _split(batch)
+        inputs = inputs.to(device)
+        network.outputs(program.signature.flatten((inputs,), {}))
+        accumulator.end_batch()
+        kept.offer(inputs, labels)
+        images += len(inputs)
+        on_progress("statistics", accumulator.batches, None)
+    return images
+
+
+def with_ranges(program: Program, tensors: list[TensorStatistics]) -> Program:
+    """The program, with a range for every quantizer that has seen no data."""
+    unseen = set(program.unseen())
+    for tensor in tensors:
+        if tensor.quantizer in unseen:
+            start(program.quantizer(tensor.quantizer), tensor.slot, tensor.moving_max)
+    return program
+
+
+def _scored(
+    scoring: Scoring, layers: list[LayerStatistics], target_drop: float | None, on_progress: Progress
+) -> tuple[list[LayerStatistics], SensitivitySummary, Proposal | None]:
+    """Each layer with its scores, what to compare them with, and a proposal if one is wanted."""
+    if target_drop is not None and not scoring.logits:
+        raise ConfigError("analyze: target_drop is of accuracy, which needs a row of logits per image as first output.")
+    ops = quantized_ops(scoring.program)
+    names = [op.name for op in ops]
+    summary = SensitivitySummary(
+        images=scoring.images, measure=scoring.measure, floating=scoring.floating(), quantized=scoring.with_float(())
+    )
+    scored = []
+    for layer in layers:
+        if layer.name in names:
+            layer = replace(layer, only=scoring.only(layer.name), without=scoring.with_float({layer.name}))
+            on_progress("sensitivity", names.index(layer.name) + 1, len(names))
+        scored.append(layer)
+    if target_drop is None:
+        return scored, summary, None
+    tries = itertools.count(1)
+    proposal = propose(scoring, scored, target_drop, ops, lambda: on_progress("proposal", next(tries), None))
+    return scored, summary, proposal

@@ -1,0 +1,83 @@
+"""Start a program's quantizers from ranges that were measured before."""
+
+import warnings
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from quaver.analysis.records import TensorStatistics
+from quaver.config.check import check, one_of
+from quaver.errors import QuaverWarning, StageError
+from quaver.program import Program, Stage
+from quaver.quantizers import MovingAverageAbsMax, Quantizer, RangeAbsMax
+
+STATISTICS = ("moving_max", "largest", "best_threshold")
+
+
+def start_ranges(program: Program, tensors: Iterable[TensorStatistics], by: str = "moving_max") -> list[str]:
+    """Set the range of every quantizer that was analysed, by the name of its tensor; gives these names."""
+    check("initialise", {"by": by}, {"by": one_of(*STATISTICS)})
+    if not isinstance(program, Program) or program.stage is not Stage.PREPARED:
+        raise StageError("initialise: takes a prepared program: what quaver.quant_aware gives.")
+    tensors = list(tensors)
+    known, largest = dict(program.quantizers()), thresholds_of(tensors, by)
+    started = []
+    for tensor in tensors:
+        quantizer = known.get(tensor.quantizer)
+        if quantizer is None or tensor.slot >= quantizer.tensors:
+            continue
+        clips = start_clip(quantizer, largest[tensor.quantizer])
+        if start(quantizer, tensor.slot, getattr(tensor, by)) or clips:
+            started.append(tensor.name)
+    if not started:
+        raise StageError(
+            "initialise: no tensor of the analysis is one of this program's. Analyse the model that it was made from."
+        )
+    left = program.unseen()
+    if left:
+        warnings.warn(
+            f"initialise: {len(left)} quantizers, {left[0]!r} first, are not in the analysis and start without a range.",
+            QuaverWarning,
+            stacklevel=3,
+        )
+    return started
+
+
+def thresholds_of(tensors: Iterable[TensorStatistics], by: str) -> dict[str, float]:
+    """For each quantizer the largest of its tensors' figures."""
+    found: dict[str, float] = {}
+    for tensor in tensors:
+        found[tensor.quantizer] = max(found.get(tensor.quantizer, 0.0), getattr(tensor, by))
+    return found
+
+
+@torch.no_grad()
+def start(quantizer: Quantizer, slot: int, threshold: float) -> bool:
+    """Give a quantizer a range for one of its tensors; False for a rule that keeps none."""
+    if isinstance(quantizer, MovingAverageAbsMax):
+        # as if it had been observed for long: the next batch moves it no more than any other batch does
+        state = 1 / (1 - quantizer.moving_rate)
+        quantizer.state[slot], quantizer.accum[slot] = state, state * threshold
+        return True
+    if isinstance(quantizer, RangeAbsMax):
+        quantizer.window[slot] = 0.0
+        quantizer.window[slot, 0], quantizer.steps[slot] = threshold, 1
+        return True
+    step, known = getattr(quantizer, "step", None), getattr(quantizer, "known", None)
+    if isinstance(step, Tensor) and isinstance(known, Tensor) and step.dim() == 0:  # a learned step
+        others = step.abs() if bool(known.any()) and not known[slot] else torch.zeros_like(step)
+        step.copy_(torch.maximum(others, torch.full_like(step, threshold / quantizer.grid.high)))
+        known[slot] = True
+        return True
+    return False
+
+
+@torch.no_grad()
+def start_clip(quantizer: Quantizer, threshold: float) -> bool:
+    """Start the learned clip in front of a quantizer (PACT), if there is one; at a number above 0, as a clip must."""
+    clip = getattr(quantizer.preprocess, "pact_threshold", None)
+    if not isinstance(clip, Tensor) or threshold <= 0:
+        return False
+    clip.fill_(threshold)
+    return True

@@ -1,0 +1,80 @@
+"""What rounding costs each layer, from what it costs the tensors that the layer reads."""
+
+import math
+
+from torch import fx
+
+from quaver.analysis.records import LayerStatistics, TensorStatistics, WeightStatistics
+from quaver.analysis.sites import Site, moved_from, stored_name
+from quaver.int8.lowering import is_dequantize, is_fake_quant, is_quantize
+from quaver.operators import is_parameter
+from quaver.program import EVAL, Program
+
+
+def statistics_of_layers(
+    program: Program, sites: list[Site], tensors: list[TensorStatistics], weights: list[WeightStatistics]
+) -> list[LayerStatistics]:
+    """A record for every quantized op, in the order of the graph."""
+    quantized = {record.name for record in program.ops() if record.quantized}
+    known = {tensor.name: tensor for tensor in tensors}
+    weighed = {weight.name: weight for weight in weights}
+    by_node = {site.node: site.name for site in sites if site.rounded}
+    by_quantizer = {site.quantizer: site.name for site in reversed(sites) if site.rounded}
+    found = []
+    for node in program.graphs[EVAL].nodes:
+        if "op" not in node.meta or node.meta["op"].name not in quantized:
+            continue
+        op = node.meta["op"]
+        read = [name for value in node.all_input_nodes if (name := _tensor(value, by_node, by_quantizer))]
+        weight = next((name for value in node.all_input_nodes if (name := _weight(value))), None)
+        inputs = [known[name] for name in dict.fromkeys(read) if name in known]
+        own = weighed.get(weight) if weight is not None else None
+        input_db = min((one.sqnr_db for one in inputs if one.sqnr_db is not None), default=None)
+        weight_db = None if own is None else own.sqnr_db
+        found.append(
+            LayerStatistics(
+                name=op.name,
+                type=op.type,
+                scope=op.scope,
+                inputs=[one.name for one in inputs],
+                weight=None if own is None else own.name,
+                activation_bits=inputs[0].bits if inputs else None,
+                weight_bits=None if own is None else own.bits,
+                input_sqnr_db=input_db,
+                weight_sqnr_db=weight_db,
+                sqnr_db=together(input_db, weight_db),
+                only=None,
+                without=None,
+            )
+        )
+    return found
+
+
+def _tensor(value: fx.Node, by_node: dict[fx.Node, str], by_quantizer: dict[str, str]) -> str | None:
+    """The name of the rounded activation that a node gives; one that was moved has the name of its source."""
+    while (first := moved_from(value)) is not None:
+        value = first
+    if value in by_node:
+        return by_node[value]
+    if is_fake_quant(value) and not is_parameter(value.args[0]):
+        return by_quantizer.get(value.meta["quantizer"])
+    return None
+
+
+def _weight(value: fx.Node) -> str | None:
+    """The name of the rounded weight that a node gives."""
+    if is_fake_quant(value) and is_parameter(value.args[0]):
+        return str(value.meta["quantizer"])
+    if is_dequantize(value) and not is_quantize(value.args[0]):
+        return stored_name(value)
+    return None
+
+
+def together(*decibels: float | None) -> float | None:
+    """Signal to noise of a product whose factors have these: their noises, relative to their signals, add up.
+
+    >>> round(together(40.0, 40.0), 1)
+    37.0
+    """
+    known = [value for value in decibels if value is not None]
+    return -10 * math.log10(sum(10 ** (-value / 10) for value in known)) if known else None

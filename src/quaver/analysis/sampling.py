@@ -1,0 +1,77 @@
+"""A part that stands for the whole: some values of a tensor, some images of a data set. The same each time."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+VALUES = 1 << 16
+"""Values of a tensor that are looked at closely, per batch; of the others only the largest and smallest matter."""
+
+
+def some_values(x: Tensor, batch: int, limit: int = VALUES) -> Tensor:
+    """At most about ``limit`` values of ``x`` as a float32 row of its own, evenly spread, others for another batch.
+
+    Every k-th value, where k divides the length of no axis: else they would all come from a few rows or channels.
+    """
+    row = _row(x.detach())
+    if row.numel() <= limit:
+        return row.float().clone()
+    stride = -(-row.numel() // limit)
+    while any(stride > 1 and size % factor == 0 for size in x.shape for factor in _factors(stride)):
+        stride += 1
+    return row[(batch * 7919) % stride :: stride].float().contiguous()
+
+
+def _row(x: Tensor) -> Tensor:
+    """The values of a tensor in a row; in the order of memory where that saves a copy."""
+    if not x.is_contiguous() and x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last):
+        x = x.permute(0, 2, 3, 1)
+    return x.reshape(-1)
+
+
+def _factors(number: int) -> set[int]:
+    """The primes that divide a number."""
+    found, factor = set(), 2
+    while factor * factor <= number:
+        while number % factor == 0:
+            found.add(factor)
+            number //= factor
+        factor += 1
+    return found | ({number} if number > 1 else set())
+
+
+class Reservoir:
+    """At most ``limit`` images with their labels, each image of the data as likely to be among them as any other.
+
+    However many are offered, no more than ``limit`` are kept (Vitter's algorithm R). Equal data gives equal images.
+    """
+
+    def __init__(self, limit: int, seed: int = 0) -> None:
+        self.limit = limit
+        self.seen = 0
+        self.kept: list[tuple[Tensor, Any]] = []
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def offer(self, images: Tensor, labels: Tensor | None) -> None:
+        """Take some images of a batch, in the place of earlier ones."""
+        for index in range(len(images) if self.limit else 0):
+            place = len(self.kept)
+            if place == self.limit:
+                place = int(torch.randint(self.seen + 1, (), generator=self.generator))
+            self.seen += 1
+            if place >= self.limit:
+                continue
+            pair = (images[index].clone(), None if labels is None else labels[index].clone())
+            self.kept[place : place + 1] = [pair]
+
+    def batches(self, size: int) -> list[tuple[Tensor, Tensor | None]]:
+        """What was kept, in batches."""
+        parts = [self.kept[first : first + size] for first in range(0, len(self.kept), size)]
+        return [
+            (
+                torch.stack([image for image, _ in part]),
+                None if part[0][1] is None else torch.stack([one for _, one in part]),
+            )
+            for part in parts
+        ]

@@ -1,0 +1,147 @@
+"""Which layers suffer from rounding: the network with only one layer quantized, and with all but one."""
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx
+
+from quaver.analysis.accumulating import decibels
+from quaver.analysis.records import LayerStatistics, Proposal, Score
+from quaver.int8.lowering import is_fake_quant, lower
+from quaver.operators import WEIGHTED, keeps_range
+from quaver.passes.placement import ops_by_name
+from quaver.program import EVAL, Op, Program, copy_graph
+from quaver.program.views import Executable
+
+Batches = list[tuple[Tensor, Tensor | None]]
+Done = Callable[[], None]
+
+
+def quantized_ops(program: Program) -> list[Op]:
+    """The quantized ops that compute; a reshape or a max pool only passes rounded values on."""
+    ops = ops_by_name(program.graphs[EVAL])
+    chosen = [node for name, node in ops.items() if name in program.placements.quantized]
+    return [node.meta["op"] for node in chosen if not keeps_range(node, node.meta["op"].type)]
+
+
+def with_float(graph: fx.Graph, names: Collection[str]) -> fx.Graph:
+    """The evaluation graph with these ops reading unrounded tensors."""
+    result = copy_graph(graph)
+    for name, node in ops_by_name(result).items():
+        if name in names:
+            for value in list(node.all_input_nodes):
+                if is_fake_quant(value):
+                    node.replace_input_with(value, value.args[0])  # type: ignore[arg-type]
+    for node in reversed(list(result.nodes)):
+        if is_fake_quant(node) and not node.users:
+            result.erase_node(node)
+    return result
+
+
+@dataclass
+class Scoring:
+    """Scores networks on the same images; the float network's outputs are what their outputs are compared with."""
+
+    program: Program
+    batches: Batches
+
+    def __post_init__(self) -> None:
+        self.labelled = all(labels is not None for _, labels in self.batches)
+        self.reference = self._outputs(self._every_quantized())
+        self.logits = all(len(outputs) >= 1 and outputs[0].dim() == 2 for outputs in self.reference)
+
+    @property
+    def measure(self) -> str:
+        """What ``accuracy`` is, in words."""
+        return "top-1" if self.labelled else "agreement with the float network"
+
+    @property
+    def images(self) -> int:
+        """How many images the scores are for."""
+        return sum(len(images) for images, _ in self.batches)
+
+    def floating(self) -> Score:
+        """The score of the float network."""
+        return self._score(self.reference)
+
+    def with_float(self, names: Collection[str]) -> Score:
+        """The score with these ops left float and all others quantized."""
+        return self._score(self._outputs(names))
+
+    def only(self, name: str) -> Score:
+        """The score with only this op quantized."""
+        return self.with_float(self._every_quantized() - {name})
+
+    def _every_quantized(self) -> frozenset[str]:
+        return self.program.placements.quantized
+
+    @torch.no_grad()
+    def _outputs(self, names: Collection[str]) -> list[list[Tensor]]:
+        graph = with_float(self.program.graphs[EVAL], names)
+        run = Executable(self.program, lower(graph))
+        results = []
+        for images, _ in self.batches:
+            flat = run(*self.program.signature.flatten((images,), {}))
+            results.append([value for value in flat if isinstance(value, Tensor) and value.is_floating_point()])
+        return results
+
+    def _score(self, results: list[list[Tensor]]) -> Score:
+        signal = noise = 0.0
+        right = 0
+        for (_, labels), outputs, expected in zip(self.batches, results, self.reference, strict=True):
+            for one, other in zip(outputs, expected, strict=True):
+                signal += float(other.double().square().sum())
+                noise += float((one.double() - other.double()).nan_to_num(0.0, 1e30, 1e30).square().sum())
+            if self.logits:
+                wanted = expected[0].argmax(1) if not self.labelled or labels is None else labels.to(outputs[0].device)
+                right += int((outputs[0].argmax(1) == wanted).sum())
+        return Score(accuracy=right / self.images if self.logits else None, sqnr_db=decibels(signal, noise))
+
+
+def propose(
+    scoring: Scoring, layers: Iterable[LayerStatistics], target_drop: float, ops: list[Op], done: Done = lambda: None
+) -> Proposal:
+    """Which layers with weights to leave float so that accuracy falls by no more than ``target_drop``.
+
+    The layers whose rounding alone disturbs the output most come first. As many of them as are needed are left float, found
+    by halving; then each is tried in int8 again, the least harmful first.
+    """
+    floor = (scoring.floating().accuracy or 0.0) - target_drop
+    scopes = [layer.scope for layer in sorted(layers, key=_harm) if layer.scope and layer.type in WEIGHTED]
+    order = list(dict.fromkeys(scopes))
+
+    def tried(patterns: list[str]) -> Score:
+        done()
+        return scoring.with_float(_caught(patterns, ops))
+
+    def enough(score: Score) -> bool:
+        return (score.accuracy or 0.0) >= floor
+
+    low, high = 0, len(order)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(tried(order[:middle])) else (middle + 1, high)
+    chosen = order[:low]
+    for pattern in reversed(chosen[:-1]):
+        fewer = [one for one in chosen if one != pattern]
+        if enough(tried(fewer)):
+            chosen = fewer
+    score = tried(chosen)
+    return Proposal(
+        target_drop=target_drop,
+        layers=sorted(_caught(chosen, ops), key=[op.name for op in ops].index),
+        not_quant_pattern=chosen,
+        score=score,
+        reached=enough(score),
+    )
+
+
+def _caught(patterns: list[str], ops: list[Op]) -> set[str]:
+    """The ops that these patterns leave float."""
+    return {op.name for op in ops if any(pattern in op.scope for pattern in patterns)}
+
+
+def _harm(layer: LayerStatistics) -> float:
+    """Decibels between signal and the noise of a layer alone: the fewer, the worse."""
+    return float("inf") if layer.only is None or layer.only.sqnr_db is None else layer.only.sqnr_db

@@ -1,0 +1,163 @@
+"""Where the tensors of a program are that an analysis looks at: what quantizers round, and what they only observe."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from quaver.grid import Grid
+from quaver.int8.lowering import is_dequantize, is_fake_quant, is_quantize
+from quaver.operators import is_parameter, keeps_range
+from quaver.passes.placement import end_of, ops_by_name
+from quaver.program import EVAL, Program
+from quaver.program.views import read
+from quaver.quantizers import CustomQuantizer, Observer
+from quaver.quantizers.arithmetic import quantize
+
+
+@dataclass(frozen=True)
+class Site:
+    """An activation: the node that rounds it (or gives it, where it is only observed), and with what range.
+
+    ``threshold`` is None where the quantizer has seen no data, or keeps its range to itself.
+    """
+
+    name: str
+    quantizer: str
+    slot: int
+    rounded: bool
+    node: fx.Node
+    grid: Grid
+    threshold: float | None
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight: its values, what rounding makes of them (None where a frozen program has only the integers), its ranges.
+
+    ``clipped`` is the share of values beyond their threshold, ``bounded`` that of integers kept from overflowing in pairs.
+    """
+
+    name: str
+    bits: int
+    values: Tensor
+    rounded: Tensor | None
+    thresholds: Tensor
+    clipped: float = 0.0
+    bounded: float = 0.0
+
+
+def activations(program: Program) -> list[Site]:
+    """Every activation that is rounded or observed, in the order of the graph."""
+    found = list(_rounded(program)) if program.placements.quantizers else list(_frozen(program))
+    taken = {site.node for site in found}
+    return found + [site for site in _observed(program) if site.node not in taken]
+
+
+def _rounded(program: Program) -> Iterator[Site]:
+    for node in program.graphs[EVAL].nodes:
+        if not is_fake_quant(node) or is_parameter(node.args[0]):
+            continue
+        title, slot = node.meta["quantizer"], node.args[1]
+        if slot is None:  # moved, not computed: its source was looked at
+            continue
+        source: Any = node.args[0]
+        own = f"{source.meta['op'].name}.output" if slot and "op" in source.meta else title
+        quantizer = program.quantizer(title)
+        yield Site(own, title, slot, True, node, quantizer.grid, _threshold(program, title))
+
+
+def _observed(program: Program) -> Iterator[Site]:
+    """The outputs that only observers look at; they stand in the training graph, their tensors in both."""
+    ops = ops_by_name(program.graphs[EVAL])
+    for name, roles in program.placements.roles.items():
+        title = roles.get("output")
+        if title is not None and name in ops and isinstance(program.quantizer(title), Observer):
+            node = end_of(ops[name])
+            yield Site(title, title, 0, False, node, Grid(8, narrow=False), _threshold(program, title))
+
+
+def _frozen(program: Program) -> Iterator[Site]:
+    taken: set[str] = set()
+    for node in program.graphs[EVAL].nodes:
+        if not is_dequantize(node) or not is_quantize(node.args[0]) or moved_from(node) is not None:
+            continue
+        (source, scale, zero_point, low, high) = node.args[0].args[:5]
+        name = plain = f"{source.meta['op'].name}.output" if "op" in source.meta else _input_name(program, source)
+        while name in taken:
+            name = f"{plain}_{sum(other.startswith(plain) for other in taken)}"
+        taken.add(name)
+        low, high = low - zero_point, high - zero_point
+        grid = Grid(high.bit_length() + (low < 0), low < 0, narrow=False)
+        yield Site(name, name, 0, True, node, grid, float(scale) * high)
+
+
+def moved_from(node: fx.Node) -> fx.Node | None:
+    """Where a frozen program rounds a tensor that was only moved, to the grid it is on: the node that rounded it first."""
+    if not is_dequantize(node) or not is_quantize(node.args[0]):
+        return None
+    source: Any = node.args[0].args[0]  # type: ignore[union-attr]
+    if "op" not in source.meta or not keeps_range(source, source.meta["op"].type):
+        return None
+    first = next((value for value in source.all_input_nodes if is_dequantize(value)), None)
+    return first if first is not None and first.args[1] == node.args[1] else None
+
+
+def _input_name(program: Program, source: fx.Node) -> str:
+    inputs = [node for node in program.graphs[EVAL].nodes if node.op == "placeholder"]
+    while source not in inputs and source.all_input_nodes:
+        source = source.all_input_nodes[0]
+        if "op" in source.meta:
+            return f"{source.meta['op'].name}.output"
+    return program.signature.tensors[inputs.index(source)].name if source in inputs else source.name
+
+
+def _threshold(program: Program, title: str) -> float | None:
+    quantizer = program.quantizer(title)
+    seen = quantizer.seen
+    if isinstance(quantizer, CustomQuantizer) or (seen is not None and not bool(seen)):
+        return None
+    threshold = float(quantizer.threshold)
+    return threshold if threshold > 0 else None
+
+
+def weights(program: Program) -> Iterator[Weight]:
+    """Every quantized weight."""
+    for title, parameter in program.placements.weights.items():
+        quantizer, values = program.quantizer(title), read(program, parameter).detach()
+        with torch.no_grad():
+            integers, step = quantizer.integers(values)
+            plain = quantize(values.float(), quantizer.per_channel(step, values), quantizer.grid)
+            bounded = 0.0 if quantizer.pairs is None else float((plain != integers).float().mean())
+            rounded = integers * quantizer.per_channel(step, values)
+            thresholds = quantizer.range_for(values, None)[0].detach()
+            clipped = float((values.abs() > quantizer.per_channel(thresholds, values)).float().mean())
+        yield Weight(title, quantizer.grid.bits, values, rounded, thresholds.flatten(), clipped, bounded)
+    if not program.placements.weights:
+        yield from _frozen_weights(program)
+
+
+def _frozen_weights(program: Program) -> Iterator[Weight]:
+    taken: set[str] = set()
+    for node in program.graphs[EVAL].nodes:
+        if is_dequantize(node) and not is_quantize(node.args[0]) and (name := stored_name(node)) not in taken:
+            taken.add(name)
+            integers = read(program, name).detach().float()
+            scale = node.args[1]
+            if isinstance(scale, fx.Node):
+                shape = [1] * integers.dim()
+                shape[node.args[3]] = -1
+                scale = read(program, str(scale.target)).detach().view(shape)
+            high = node.args[-2]
+            values = integers * scale
+            yield Weight(name, int(high).bit_length() + 1, values, None, torch.as_tensor(scale * high).flatten())
+
+
+def stored_name(node: fx.Node) -> str:
+    """The path of the weight that a dequantize node reads."""
+    source: Any = node.args[0]
+    while source.op != "get_attr":
+        (source,) = source.all_input_nodes
+    return str(source.target)

@@ -1,0 +1,159 @@
+"""``quaver analyze``: where a program's ranges, errors and sensitive layers are."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from quaver.analysis import Analysis
+from quaver.analysis import analyze as run_analysis
+from quaver.analysis.records import LayerStatistics, Score
+from quaver.data import load_digits
+from quaver.data.binary import load_binary
+from quaver.errors import ConfigError, DataError
+from quaver.program import Stage
+from quaver.program.storage import load
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def analyze(
+    program: Annotated[Path, typer.Argument(help="Folder of the program (quaver.save): float, prepared, frozen or int8.")],
+    data: Annotated[str, typer.Argument(help="Binary data file (quaver convert-data), or digits.")],
+    batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 50,
+    batch_num: Annotated[int, typer.Option(help="Batches to look at; 0: all.", min=0)] = 0,
+    sensitivity: Annotated[
+        int, typer.Option(help="Images on which each layer alone, and all but it, are quantized; 0: leave this out.", min=0)
+    ] = 0,
+    target_drop: Annotated[
+        float | None, typer.Option(help="Propose layers to leave float so that accuracy drops by at most this (0.01).")
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Layers to show, worst first; 0: all. The JSON file has all.", min=0)] = 20,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the analysis here, for --init-from too.")] = None,
+) -> None:
+    """Look at every quantized tensor, weight and layer of a program, in one pass over the data."""
+    console = Console()
+    if target_drop is not None and not sensitivity:
+        raise ConfigError("--target-drop needs accuracies: say on how many images with --sensitivity 512.")
+    loaded = load(program)
+    batches, count = open_batches(data, batch_size, batch_num)
+    columns = (
+        TextColumn("{task.description:12}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        tasks: dict[str, Any] = {}
+
+        def show(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=count if what == "statistics" else total)
+            progress.update(tasks[what], completed=done)
+
+        found = run_analysis(loaded, batches, sensitivity_images=sensitivity, target_drop=target_drop, on_progress=show)
+    show_analysis(console, found, rows)
+    if json_path is not None:
+        found.save(json_path)
+        console.print(f"{json_path}: written.", highlight=False)
+    elif loaded.stage in (Stage.FLOAT, Stage.PREPARED):
+        console.print("Nothing was kept: --json FILE writes the analysis, for quantizers to start from and for the report.")
+
+
+def open_batches(data: str, batch_size: int, batch_num: int) -> tuple[Iterator[Batch], int]:
+    """The batches of a data file or a data set that ships with the package, and how many there are."""
+    if data == "digits" and not Path(data).exists():
+        images, labels = load_digits()[1].tensors
+        size = len(labels)
+        parts = [slice(first, first + batch_size) for first in range(0, size, batch_size)]
+        pairs: Iterator[Batch] = ((images[part], labels[part]) for part in parts)
+    else:
+        if not Path(data).exists():
+            raise DataError(f"{data}: there is no such file, and no data set of this name. Known: digits.")
+        file = load_binary(data)
+        pairs = ((torch.from_numpy(images), torch.from_numpy(labels)) for images, labels in file.batches(batch_size))
+        size = len(file)
+    count = -(-size // batch_size)
+    if not batch_num:
+        return pairs, count
+    count = min(count, batch_num)
+    return (pair for pair, _ in zip(pairs, range(count), strict=False)), count
+
+
+def show_analysis(console: Console, found: Analysis, rows: int) -> None:
+    """The layers, worst first; what the network scores; what to leave float."""
+    scored = found.sensitivity is not None
+    shown = found.worst_first()[: rows or None]
+    known = {tensor.name: tensor for tensor in found.tensors}
+    table = Table(title=f"{len(shown)} of {len(found.layers)} quantized layers, worst first, over {found.images} images")
+    table.add_column("layer", overflow="fold")
+    table.add_column("type")
+    numbers = ["bits", "largest", "moving max", "clipped", "zeros", "input dB", "weight dB", "dB"]
+    for column in numbers + (["only this", "all but this"] if scored else []):
+        table.add_column(column, justify="right")
+    for layer in shown:
+        read = [known[name] for name in layer.inputs]
+        widest = max(read, key=lambda tensor: tensor.largest, default=None)
+        cells = [escape(layer.name), layer.type, _bits(layer)]
+        if widest is None:
+            cells += ["", "", "", ""]
+        else:
+            cells += [f"{widest.largest:.3g}", f"{widest.moving_max:.3g}", f"{widest.clipped:.2%}", f"{widest.zeros:.1%}"]
+        cells += [_decibels(value) for value in (layer.input_sqnr_db, layer.weight_sqnr_db, layer.sqnr_db)]
+        if scored:
+            cells += [_score(layer.only), _score(layer.without)]
+        table.add_row(*cells)
+    console.print(table)
+    odd = [tensor for tensor in found.tensors if tensor.not_finite]
+    for tensor in odd:
+        console.print(f"[red]{escape(tensor.name)}[/]: NaN or Inf in {tensor.not_finite} batches, left out.")
+    if found.sensitivity is not None:
+        summary = found.sensitivity
+        console.print(
+            f"{summary.measure} on {summary.images} images: float {_score(summary.floating)}, every layer quantized "
+            f"{_score(summary.quantized)}.",
+            highlight=False,
+        )
+    if found.proposal is not None:
+        _show_proposal(console, found)
+
+
+def _show_proposal(console: Console, found: Analysis) -> None:
+    proposal = found.proposal
+    assert proposal is not None
+    if not proposal.layers:
+        words = f"Every layer can be quantized: the drop is at most {proposal.target_drop:.2%}."
+    elif proposal.reached:
+        patterns = ", ".join(repr(pattern) for pattern in proposal.not_quant_pattern)
+        words = (
+            f"To keep the drop at or below {proposal.target_drop:.2%}, leave {', '.join(proposal.layers)} float: "
+            f"not_quant_pattern=[{patterns}] scores {_score(proposal.score)}."
+        )
+    else:
+        words = (
+            f"Even with every layer that has weights left float the drop is more than {proposal.target_drop:.2%} "
+            f"({_score(proposal.score)})."
+        )
+    console.print(escape(words), highlight=False)
+
+
+def _bits(layer: LayerStatistics) -> str:
+    weight = "" if layer.weight_bits is None else f"W{layer.weight_bits}"
+    return weight + ("" if layer.activation_bits is None else f"A{layer.activation_bits}")
+
+
+def _decibels(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
+
+
+def _score(score: Score | None) -> str:
+    if score is None:
+        return ""
+    return f"{_decibels(score.sqnr_db)} dB" if score.accuracy is None else f"{score.accuracy:.2%}"

@@ -1,0 +1,29 @@
+"""``quaver report``: the records of a run as one page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from quaver.report import write_report
+
+
+def report(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(help="Folder of a run (quaver demo, quaver quantize); two to compare.", show_default=False),
+    ],
+    out: Annotated[Path | None, typer.Option(help="The HTML file; default: report.html in the last folder.")] = None,
+) -> None:
+    """Write one HTML page on a run, or on two side by side; it needs nothing but a browser."""
+    console = Console(soft_wrap=True, highlight=False)
+    file = out if out is not None else folders[-1] / ("comparison.html" if len(folders) > 1 else "report.html")
+    runs = write_report(folders, file)
+    for run in runs:
+        for trouble in run.troubles:
+            console.print(f"[yellow]left out:[/] {escape(trouble)}")
+        for what, command in run.missing:
+            console.print(escape(f"not shown: {what.lower()}; made by: {command}"))
+    console.print(escape(f"{file}: written."))

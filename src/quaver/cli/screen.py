@@ -1,0 +1,71 @@
+"""Training on a screen: a bar with loss, accuracy, images per second and the time left, and the log lines above it."""
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from quaver.training.listener import Line, Listener, Position
+
+
+class Screen(Listener):
+    """Shows a run on a console; on one that is no terminal, the log lines alone.
+
+    ``lines``: whether log lines are printed, in the form of the reference, or only the bar moves.
+    """
+
+    def __init__(self, console: Console, *, lines: bool = True) -> None:
+        self.console, self.lines = console, lines
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.task: TaskID | None = None
+
+    def __enter__(self) -> "Screen":
+        self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.progress.stop()
+
+    def started(self, phase: str, at: Position, steps_per_epoch: int, epochs: int) -> None:
+        """A bar for the phase, as far as it has come."""
+        total = epochs * steps_per_epoch
+        self.task = self.progress.add_task(phase, total=total, completed=at.step, figures="")
+
+    def stepped(self, at: Position) -> None:
+        """Move the bar."""
+        if self.task is not None:
+            self.progress.update(self.task, completed=at.step)
+
+    def logged(self, line: Line) -> None:
+        """``epoch[0]-batch[10] - loss: 1.60; acc_top1: 0.66; acc_top5: 0.89; time: 1.57``."""
+        figures = {name: value for name, value in line.figures.items() if name != "lr"}
+        if self.lines:
+            words = "; ".join(f"{name}: {value:.4f}" for name, value in figures.items())
+            self._print(f"epoch[{line.at.epoch}]-batch[{line.at.batch}] - {words}; time: {line.seconds_per_batch:.4f}")
+        if self.task is not None:
+            shown = {"loss": f"{figures['loss']:.3f}"} | {k: f"{v:.1%}" for k, v in figures.items() if k == "acc_top1"}
+            words = "  ".join(f"{name} {value}" for name, value in shown.items())
+            self.progress.update(self.task, figures=f"{words}  {line.images_per_second:,.0f} images/s")
+
+    def evaluated(self, line: Line) -> None:
+        """The figures over the test set."""
+        if not self.lines:
+            return
+        words = "; ".join(f"{name}: {value:.4f}" for name, value in line.figures.items() if name != "images")
+        self._print(f"epoch[{line.at.epoch}] - {line.phase}, test set - {words}")
+
+    def said(self, words: str) -> None:
+        """A sentence."""
+        self._print(words)
+
+    def _print(self, words: str) -> None:
+        self.console.print(words, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,119 @@
+"""``quaver train`` and ``quaver quantize``: a recipe carried out."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from quaver.cli.flags import with_recipe_flags
+from quaver.cli.screen import Screen
+from quaver.config.load import Command, load_recipe
+from quaver.errors import StoppedError
+from quaver.experiment.journey import Journey
+from quaver.experiment.outcome import float_report, int8_report
+from quaver.experiment.setting import Setting, setting_of, wants_accelerator
+from quaver.experiment.start import Start, start
+from quaver.training.listener import Listener, MetricsFile, TensorBoard
+from quaver.training.ranks import Ranks, join, leave
+
+
+@with_recipe_flags("train")
+def train(flags: dict[str, str]) -> None:
+    """Train a float model. Writes checkpoints, metrics.jsonl, fp32.safetensors and report.json.
+
+    Flags may be written with - in place of _.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    with carried_out("train", flags, console) as journey:
+        trained = journey.to_float()
+        if not journey.setting.ranks.first:
+            return
+        folder = journey.start.folder
+        folder.write_weights(trained.program.state_dict())
+        report = float_report(journey.setting, trained)
+        folder.write_report(report)
+    show(console, journey.setting, report, {"float": "fp32"})
+    console.print(f"Weights are in {folder.fp32}; quaver quantize --pretrained_fp32_model {folder.fp32} goes on with them.")
+
+
+@with_recipe_flags("quantize")
+def quantize(flags: dict[str, str]) -> None:
+    """Train a model with quantizers and convert it. Writes checkpoints, float/, int8/, mobile/ and report.json.
+
+    Starts from --pretrained_fp32_model. Without it, a float model is trained first (--float_epochs, --float_lr) and
+    kept as fp32.safetensors; --float_epochs 0 quantizes from random weights.
+
+    Flags may be written with - in place of _.
+    """
+    console = Console(highlight=False, soft_wrap=True)
+    with carried_out("quantize", flags, console) as journey:
+        before, after = journey.to_int8()
+        leave(journey.setting.ranks)
+        if not journey.setting.ranks.first:
+            return
+        journey.say("writing float/, int8/ and mobile/, and running the engine …")
+        folder = journey.start.folder
+        report = int8_report(journey.setting, folder, before, after)
+        folder.write_report(report)
+    names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", f"int8, {report.get('engine', '')}": "deployed"}
+    show(console, journey.setting, report, names)
+    if "agreement" in report:
+        console.print(
+            f"The engine agrees with the simulation on {report['agreement']:.2%} of {report['verified_images']} images."
+        )
+    console.print(f"Everything is in {folder.path}/: float/, int8/, mobile/, report.json.")
+
+
+@contextmanager
+def carried_out(command: Command, flags: dict[str, str], console: Console) -> Iterator[Journey]:
+    """A journey ready to go, with everyone who listens to it; however it ends, how to go on is said."""
+    file = Path(flags.pop("recipe")) if "recipe" in flags else None
+    checkpoint = flags.pop("checkpoint", "")
+    ranks = join(accelerator=wants_accelerator(load_recipe(file, flags, command)))
+    console.quiet = not ranks.first
+    with Screen(console) as screen:
+        begun = start(command, file, flags, checkpoint, screen.said) if ranks.first else None
+        begun = ranks.from_first(begun)
+        assert begun is not None
+        journey = Journey(begun, setting_of(begun.recipe, ranks), listeners(begun, ranks, screen))
+        journey.say(words_about(journey.setting))
+        try:
+            yield journey
+        except KeyboardInterrupt:
+            raise StoppedError(f"stopped. Go on with: {begun.resume}", 2) from None
+        finally:
+            leave(ranks)
+
+
+def listeners(begun: Start, ranks: Ranks, screen: Screen) -> tuple[Listener, ...]:
+    """The screen, a file, and TensorBoard if asked for; of several processes, the first's."""
+    if not ranks.first:
+        return ()
+    found: tuple[Listener, ...] = (screen, MetricsFile(begun.folder.metrics))
+    return (*found, TensorBoard(begun.folder.path / "events")) if begun.recipe.tensorboard else found
+
+
+def words_about(setting: Setting) -> str:
+    """What is about to be done, in a line."""
+    where = torch.cuda.get_device_name(setting.device) if setting.device.type == "cuda" else "the processor"
+    several = f", {setting.ranks.world} processes" if setting.ranks.world > 1 else ""
+    shape = "x".join(str(size) for size in setting.image_shape)
+    sizes = f"{len(setting.train.dataset)} training and {len(setting.test.dataset)} test images of {shape}"
+    return f"{setting.recipe.model} on {setting.dataset}: {sizes}, {setting.classes} classes, on {where}{several}"
+
+
+def show(console: Console, setting: Setting, report: dict[str, Any], names: dict[str, str]) -> None:
+    """The figures as a table: a row per form of the model."""
+    figures = [key.removeprefix("fp32_") for key in report if key.startswith("fp32_") and key != "fp32_bytes"]
+    table = Table(
+        "model", *figures, title=f"{setting.recipe.model} on {report['test_images']} test images of {setting.dataset}"
+    )
+    for title, prefix in names.items():
+        values = [report.get(f"{prefix}_{name}") for name in figures]
+        if any(value is not None for value in values):
+            table.add_row(title, *("" if value is None else f"{value:.4f}" for value in values))
+    console.print(table)

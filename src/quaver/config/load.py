@@ -1,0 +1,106 @@
+"""A recipe from a file and from flags: all problems at once, each with its place and the nearest right word."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from quaver.config.check import nearest, problems
+from quaver.config.options import as_value, options_of, rules_of
+from quaver.config.recipe import Phase, QuantPhase, Recipe
+from quaver.errors import ConfigError
+
+Command = Literal["train", "quantize"]
+TABLES: dict[str, type] = {"train": Phase, "quantize": QuantPhase}
+# QuantConfig's own names for what the reference's script calls otherwise
+ALIASES = {"activation_quantize_type": "act_quant_type", "weight_quantize_type": "wt_quant_type"}
+# flags of `quaver quantize` for the float training that comes before it
+FLOAT_FLAGS = {"float_epochs": "num_epochs", "float_lr": "lr"}
+
+
+def load_recipe(path: Path | None, flags: Mapping[str, Any], command: Command) -> Recipe:
+    """The recipe of a file, or the defaults, with the flags of a command over it."""
+    found: list[str] = []
+    recipe = recipe_of(read_yaml(path) if path else {}, str(path), found)
+    recipe = with_flags(recipe, flags, command, found)
+    if found:
+        raise ConfigError("\n".join(found))
+    return recipe
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The tables of a recipe file."""
+    try:
+        content = yaml.load(path.read_text("utf-8"), _NoRepeats)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}.") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not YAML: {' '.join(str(error).split())}.") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: holds no options. A recipe is lines such as `model: MobileNetV1`.")
+    return content
+
+
+def recipe_of(content: Mapping[str, Any], where: str, found: list[str]) -> Recipe:
+    """A recipe from plain values; what is wrong with them is added to ``found``."""
+    top = {key: value for key, value in content.items() if key not in TABLES}
+    phases = {}
+    for name, kind in TABLES.items():
+        table = content.get(name) or {}
+        if not isinstance(table, Mapping):
+            found.append(f"{where}: {name}: takes a table of options, such as `num_epochs: 10`, not {table!r}.")
+            table = {}
+        named = {ALIASES.get(str(key), str(key)): value for key, value in table.items()}
+        phases[name] = _checked(kind, named, f"{where}: {name}", found)
+    for key in [key for key in top if key not in rules_of(Recipe)]:
+        tables = [name for name, kind in TABLES.items() if key in rules_of(kind)]
+        hint = f" It belongs under {' or '.join(tables)}." if tables else nearest(str(key), [*rules_of(Recipe), *TABLES])
+        found.append(f"{where}: has no key {key!r}.{hint} Known keys: {', '.join(sorted([*rules_of(Recipe), *TABLES]))}.")
+        del top[key]
+    recipe: Recipe = _checked(Recipe, top, where, found)
+    return replace(recipe, **phases)
+
+
+def with_flags(recipe: Recipe, flags: Mapping[str, Any], command: Command, found: list[str]) -> Recipe:
+    """The recipe with a command's flags in place of what it says."""
+    tables: dict[str, dict[str, Any]] = {"": {}, "train": {}, "quantize": {}}
+    for key, value in flags.items():
+        if key in FLOAT_FLAGS and command == "quantize":
+            tables["train"][FLOAT_FLAGS[key]] = value
+        else:
+            tables["" if key in rules_of(Recipe) else command][key] = value
+    changes: dict[str, Any] = {}
+    for name, table in tables.items():
+        before: Any = getattr(recipe, name) if name else recipe
+        checked = _checked(type(before), table, "command line", found)
+        given = {key: getattr(checked, key) for key in table if key in rules_of(type(before))}
+        if name:
+            changes[name] = replace(before, **given)
+        else:
+            changes |= given
+    return replace(recipe, **changes)
+
+
+def _checked(kind: type, table: Mapping[str, Any], where: str, found: list[str]) -> Any:
+    """A table as a dataclass; options with problems keep their defaults, and the problems are noted."""
+    known = options_of(kind)
+    values = {
+        str(key): as_value(value, known[key].metadata["default"]) if key in known else value for key, value in table.items()
+    }
+    wrong = {key: problems(where, {key: value}, rules_of(kind)) for key, value in values.items()}
+    found += [problem for one in wrong.values() for problem in one]
+    return kind(**{key: value for key, value in values.items() if not wrong[key]})
+
+
+class _NoRepeats(yaml.SafeLoader):
+    """YAML in which a key stands once: the plain loader would take the last in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value]
+        if repeated := next((key for key in keys if keys.count(key) > 1), None):
+            raise yaml.constructor.ConstructorError(None, None, f"the key {repeated!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)

@@ -1,0 +1,78 @@
+"""Options as dataclass fields that carry their own rule and words: a recipe's key, a flag and its help are one thing."""
+
+from collections.abc import Mapping
+from dataclasses import Field, field, fields
+from typing import Any
+
+from quaver.config.check import Rule
+
+
+def option(default: Any, rule: Rule, words: str) -> Any:
+    """A field with a default, the rule its values keep to, and what it does in a sentence."""
+    metadata = {"default": default, "rule": rule, "words": words}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def options_of(kind: type) -> dict[str, "Field[Any]"]:
+    """The options of a dataclass by name; fields that are tables of options themselves are left out."""
+    return {one.name: one for one in fields(kind) if "rule" in one.metadata}
+
+
+def rules_of(kind: type) -> dict[str, Rule]:
+    """What each option of a dataclass may be."""
+    return {name: one.metadata["rule"] for name, one in options_of(kind).items()}
+
+
+def as_value(written: Any, default: Any) -> Any:
+    """What was written in a recipe or behind a flag, in the type of the option's default.
+
+    Only what is sure to be meant is changed; the rest is left as it is, for the rules to refuse.
+
+    >>> as_value("1e-4", 0.1), as_value("30,60", (1,)), as_value("True", False), as_value(2, 0.5)
+    (0.0001, (30, 60), True, 2.0)
+    >>> as_value("scale=0.5,depth=2", {})
+    {'scale': 0.5, 'depth': 2}
+    """
+    if isinstance(default, bool):
+        return {"true": True, "false": False}.get(str(written).lower(), written)
+    if isinstance(default, int | float):
+        return _number(written, type(default))
+    if isinstance(default, str):
+        return str(written).lower() if isinstance(written, bool) else _joined(written)
+    if isinstance(default, tuple):
+        parts = [part.strip() for part in written.split(",") if part.strip()] if isinstance(written, str) else written
+        return tuple(_guessed(part) for part in parts) if isinstance(parts, list | tuple) else written
+    if isinstance(default, Mapping) and isinstance(written, str):
+        pairs = [part.partition("=") for part in written.split(",") if part.strip()]
+        return {key.strip(): _guessed(value.strip()) for key, sign, value in pairs} if all(p[1] for p in pairs) else written
+    return written
+
+
+def _number(written: Any, kind: type) -> Any:
+    if isinstance(written, bool):
+        return written
+    try:
+        return kind(written) if isinstance(written, str) or kind is float else written
+    except (TypeError, ValueError):
+        return written
+
+
+def _joined(written: Any) -> Any:
+    """``[3, 224, 224]`` as ``3,224,224``, and a number as its digits: a folder may be called 2012."""
+    if isinstance(written, list | tuple):
+        return ",".join(str(part) for part in written)
+    return str(written) if isinstance(written, int | float) else written
+
+
+def _guessed(part: Any) -> Any:
+    """A word as the number or the truth it spells, if it spells one."""
+    if not isinstance(part, str):
+        return part
+    for kind in (int, float):
+        try:
+            return kind(part)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(part.lower(), part)

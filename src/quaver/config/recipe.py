@@ -1,0 +1,150 @@
+"""`Recipe`: everything a training run is told, each option with a default, a rule and a sentence.
+
+A recipe file has the same names (YAML), with the options of float training under ``train`` and those of int8-aware
+training under ``quantize``::
+
+    model: MobileNetV1
+    dataset: cifar10
+    data_dir: /data/cifar
+    train: {num_epochs: 100, lr: 0.1}
+    quantize: {num_epochs: 20, lr: 0.005, freeze_observers_epoch: 15}
+"""
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from quaver.config.check import Rule, boolean, names, number, one_of, rate, text, texts, whole
+from quaver.config.options import option
+from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE, WEIGHT_TYPES, QuantConfig
+from quaver.operators import OP_TYPES
+from quaver.targets import OPENVINO, TARGETS
+
+LR_STRATEGIES = ("piecewise_decay", "cosine_decay", "exponential_decay", "constant")
+ANSWERS = ("stop", "rollback", "warn", "off")
+NEVER = -1
+
+
+def _rising() -> Rule:
+    def allows(value: Any) -> bool:
+        whole_ones = isinstance(value, tuple) and all(isinstance(one, int) and one > 0 for one in value)
+        return whole_ones and list(value) == sorted(set(value))
+
+    return Rule("epochs in rising order, such as 30,60,90", allows)
+
+
+def _mapping() -> Rule:
+    return Rule(
+        "a table, such as scale=0.5", lambda value: isinstance(value, dict) and all(isinstance(key, str) for key in value)
+    )
+
+
+def _shape() -> Rule:
+    def allows(value: Any) -> bool:
+        parts = value.split(",") if isinstance(value, str) else [""]
+        sizes = [int(part) for part in parts if part.strip().isdigit()]
+        return value == "" or (len(sizes) == len(parts) == 3 and min(sizes) > 0 and sizes[1] == sizes[2])
+
+    return Rule("channels, height and width, such as 3,224,224, height and width the same", allows)
+
+
+def epoch_or_never() -> Rule:
+    """An epoch counted from 0, or −1."""
+    return whole(NEVER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """How long and how a model is trained."""
+
+    num_epochs: int = option(4, whole(0), "Epochs.")
+    lr: float = option(0.05, number(), "Learning rate at the beginning.")
+    lr_strategy: str = option("cosine_decay", one_of(*LR_STRATEGIES), "How the learning rate falls.")
+    lr_step_epochs: tuple[int, ...] = option((30, 60, 90), _rising(), "piecewise_decay: the epochs at which it falls.")
+    lr_gamma: float = option(0.1, number(0, 1), "piecewise_decay: what it is multiplied by there.")
+    lr_decay_rate: float = option(0.94, number(0, 1), "exponential_decay: what it is multiplied by per epoch.")
+    warmup_epochs: float = option(0.0, number(), "Epochs in which it rises from 0 first.")
+    momentum_rate: float = option(0.9, rate(), "Momentum.")
+    nesterov: bool = option(False, boolean(), "Nesterov's momentum.")
+    l2_decay: float = option(1e-4, number(), "L2 regularization (weight decay).")
+    clip_norm: float = option(0.0, number(), "Gradients are scaled down to this norm; 0: they are not.")
+    label_smoothing: float = option(0.0, rate(), "Part of each label that is spread over all classes.")
+    bf16: bool = option(False, boolean(), "Autocast to bfloat16; thresholds stay float32.")
+    compile: bool = option(False, boolean(), "torch.compile, with the settings that suit quantizers.")
+    ema: float = option(0.0, rate(), "Decay of an average of the weights, which then is the result; 0: no average.")
+    freeze_bn_epoch: int = option(
+        NEVER, epoch_or_never(), "From this epoch on batch norm uses its statistics as they are; -1: never."
+    )
+    reestimate_bn: int = option(0, whole(0), "Batches to measure batch-norm statistics anew on, at the end.")
+    watchdog: str = option("stop", one_of(*ANSWERS), "What to do when training goes wrong; rollback also lowers the rate.")
+    watchdog_period: int = option(100, whole(1), "Steps between two looks of the watchdog.")
+    rollback_lr_factor: float = option(0.5, number(0.001, 0.999), "What a rollback multiplies the learning rate by.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantPhase(Phase):
+    """How a model is trained with quantizers, and where these are."""
+
+    num_epochs: int = option(2, whole(0), "Epochs of training with quantizers.")
+    lr: float = option(0.005, number(), "Learning rate at the beginning.")
+    act_quant_type: str = option("moving_average_abs_max", one_of(*ACTIVATION_TYPES), "Range rule of activations.")
+    wt_quant_type: str = option("channel_wise_abs_max", one_of(*WEIGHT_TYPES), "Range rule of weights.")
+    weight_bits: int = option(8, BITS_RULE, "Bits of weights.")
+    activation_bits: int = option(8, BITS_RULE, "Bits of activations.")
+    not_quant_pattern: tuple[str, ...] = option(("skip_quant",), texts(), "Ops with one of these in their scope stay float.")
+    quantize_op_types: tuple[str, ...] = option((), names(OP_TYPES), "What is quantized; by default what the target runs.")
+    window_size: int = option(10000, whole(1), "range_abs_max: batches that are looked back on.")
+    moving_rate: float = option(0.9, rate(), "moving_average_abs_max: how slowly it forgets.")
+    quant_weight_only: bool = option(False, boolean(), "Weights become integers, activations stay float.")
+    pass_through: bool = option(False, boolean(), "Gradients pass a quantizer even where it saturates.")
+    saturation_safe: bool = option(True, boolean(), "The same result on processors without VNNI.")
+    target: str = option(OPENVINO.name, one_of(*TARGETS), "The engine that decides where quantizers go.")
+    freeze_observers_epoch: int = option(
+        NEVER, epoch_or_never(), "From this epoch on the ranges of activations stay as they are; -1: never."
+    )
+    distill: float = option(0.0, number(0, 1), "Weight of learning from the float model's outputs; 0: from labels alone.")
+    distill_temperature: float = option(2.0, number(0.01), "Temperature of that.")
+
+    def quant_config(self) -> QuantConfig:
+        """The part of it that `quaver.quant_aware` takes."""
+        chosen = {one.name: getattr(self, one.name) for one in fields(QuantConfig) if hasattr(self, one.name)}
+        if not self.quantize_op_types:
+            del chosen["quantize_op_types"]
+        return QuantConfig(activation_quantize_type=self.act_quant_type, weight_quantize_type=self.wt_quant_type, **chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A training run: a model, its data, a machine, a seed, and the two phases."""
+
+    model: str = option(
+        "MobileNetV1", text("a name"), "Name in the zoo, timm/NAME, torchvision/NAME or package.module:function."
+    )
+    model_options: dict[str, Any] = option({}, _mapping(), "Further options of the model, as scale=0.5.")  # noqa: RUF009
+    pretrained_fp32_model: str = option("", text("a path"), "Float weights to start from: a .safetensors or .pth file.")
+    class_dim: int = option(0, whole(0), "Classes of the model; 0: as many as the data set has.")
+    dataset: str = option(
+        "auto", text("a name"), "digits, cifar10, ilsvrc, folder, voc; auto: what --data_dir holds, without one digits."
+    )
+    data_dir: str = option("", text("a path"), "Folder of the data set.")
+    image_shape: str = option("", _shape(), "Channels, height, width, such as 3,224,224; by default the data set's.")
+    total_images: int = option(0, whole(0), "Images per epoch as the learning rate counts them; 0: as many as there are.")
+    batch_size: int = option(32, whole(1), "Images per step, over all machines.")
+    workers: int = option(0, whole(0), "Processes that read images; 0: this one does.")
+    use_gpu: str = option("auto", one_of("auto", "true", "false"), "Train on an accelerator; auto: if there is one.")
+    seed: int = option(0, whole(0), "Seed of weights, batches and augmentation.")
+    model_save_dir: str = option("output", text("a path"), "Folder for checkpoints, artefacts and report.json.")
+    checkpoint_period: int = option(500, whole(1), "Steps between two checkpoints; one at the end of each epoch besides.")
+    log_period: int = option(10, whole(1), "Batches between two log lines.")
+    tensorboard: bool = option(False, boolean(), "Write TensorBoard event files, too (needs the extra of that name).")
+    verify_images: int = option(1000, whole(0), "Test images that the engine and the simulation are compared on.")
+    train: Phase = field(default_factory=Phase)
+    quantize: QuantPhase = field(default_factory=QuantPhase)
+
+    @property
+    def image_size(self) -> int | None:
+        """Height and width of an image; None: the data set's own."""
+        return int(self.image_shape.split(",")[1]) if self.image_shape else None
+
+    def record(self) -> dict[str, Any]:
+        """All of it as plain values, for a checkpoint, but where it is written to: equal runs make equal files."""
+        return {key: value for key, value in asdict(self).items() if key != "model_save_dir"}

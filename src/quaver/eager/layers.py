@@ -1,0 +1,292 @@
+"""Layers that compute with quantizers. A live layer becomes one by changing its class, and goes back the same way: its
+parameters, its name, its hooks and everybody who holds it stay what they are.
+
+In training they round in float, as the training graph of a program does. In evaluation they compute on integers, with the
+kernels that a program's evaluation runs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import quaver.nn as qnn
+from quaver.eager.signs import Signs, carry_sign, never_negative
+from quaver.int8 import kernels
+from quaver.quantizers import Quantizer
+from quaver.quantizers.arithmetic import dequantize
+
+_SUMS, _CONVOLVED = "_quaver_sums", "_quaver_convolved"
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What a convolution on integers came to before it was rescaled, for a batch norm behind it to rescale once instead.
+
+    ``version`` tells whether somebody wrote into the tensor it belongs to.
+    """
+
+    total: Tensor
+    x_scale: Tensor | float
+    weight_scale: Tensor
+    bias: Tensor | None
+    channels: int
+    version: int
+
+
+class Swapped(nn.Module):
+    """A layer that changed its class."""
+
+    float_class: type[nn.Module]
+    signs: Signs | None = None
+    reached: bool = False
+
+    def own(self) -> list[str]:
+        """The children that it did not have before."""
+        return [name for name in ("input_quantizer", "weight_quantizer", "input_quantizers") if name in self._modules]
+
+    def decide(self, *quantized: tuple[Quantizer, Tensor]) -> None:
+        """While the first forward is watched: choose the grid without negative integers for what cannot be negative.
+
+        A layer that is called several times has one grid for all its inputs.
+        """
+        for quantizer, x in quantized:
+            signed = not never_negative(x) or (self.reached and quantizer.grid.signed)
+            quantizer.grid = replace(quantizer.grid, signed=signed)
+        self.reached = True
+
+    def rounded(self, quantizer: Quantizer, x: Tensor) -> Tensor:
+        """``x`` through its quantizer."""
+        result: Tensor = quantizer(x)
+        return result if self.signs is None else carry_sign(x, result)
+
+
+class Weighted(Swapped):
+    """A convolution or linear layer: ``op(fq(x), fq(w)) + bias``."""
+
+    input_quantizer: Quantizer | None
+    weight_quantizer: Quantizer
+
+    def computed(
+        self,
+        operation: Callable[..., Tensor],
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        channels: int,
+        arguments: tuple[Any, ...] = (),
+    ) -> Tensor:
+        """The op, in float in training, on integers in evaluation."""
+        quantizer = self.input_quantizer
+        if self.signs is not None and quantizer is not None:
+            self.decide((quantizer, x))
+        if self.training:
+            given = x if quantizer is None else self.rounded(quantizer, x)
+            result = operation(given, self.weight_quantizer(weight), bias, *arguments)
+        else:
+            result = self.on_integers(operation, x, weight, bias, channels, arguments)
+        if self.signs is not None:
+            setattr(result, _CONVOLVED, True)
+        return result
+
+    def on_integers(
+        self, operation: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor | None, channels: int, arguments: Any
+    ) -> Tensor:
+        """As an engine does it."""
+        whole, x_scale = (x.float(), 1.0) if self.input_quantizer is None else self.input_quantizer.integers(x)
+        integers, scale = self.weight_quantizer.integers(weight)
+        with torch.autocast(x.device.type, enabled=False):
+            total = operation(whole, integers, None, *arguments)
+            result = kernels.rescale(total, x_scale, scale, bias, channels).to(x.dtype)
+        if not torch.compiler.is_compiling():
+            setattr(result, _SUMS, Sums(total, x_scale, scale, bias, channels, result._version))
+        return result
+
+
+class _Conv(Weighted):
+    operation: Callable[..., Tensor]
+
+    def _conv_forward(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        layer: Any = self
+        padding = layer.padding
+        if layer.padding_mode != "zeros":
+            x = F.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
+            padding = 0
+        channels = 1 if x.dim() == weight.dim() else 0
+        arguments = (layer.stride, padding, layer.dilation, layer.groups)
+        return self.computed(type(self).operation, x, weight, bias, channels, arguments)
+
+
+class Conv1d(_Conv):
+    """A 1-d convolution."""
+
+    operation = staticmethod(F.conv1d)
+
+
+class Conv2d(_Conv):
+    """A 2-d convolution, depthwise or not."""
+
+    operation = staticmethod(F.conv2d)
+
+
+class ConvTranspose2d(Weighted):
+    """A transposed convolution."""
+
+    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """As the class it stands for."""
+        layer: Any = self
+        spatial = [layer.stride, layer.padding, layer.kernel_size]
+        extra = layer._output_padding(x, output_size, *spatial, 2, layer.dilation)
+        arguments = (layer.stride, layer.padding, extra, layer.groups, layer.dilation)
+        channels = 1 if x.dim() == layer.weight.dim() else 0
+        return self.computed(F.conv_transpose2d, x, layer.weight, layer.bias, channels, arguments)
+
+
+class Linear(Weighted):
+    """A linear layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the class it stands for."""
+        layer: Any = self
+        return self.computed(F.linear, x, layer.weight, layer.bias, -1)
+
+
+class BatchNorm(Swapped):
+    """A batch norm that in evaluation rescales the sums of the convolution before it, instead of what it made of them.
+
+    It is the order in which an engine, and a frozen program, compute: one product and one sum per channel.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the class it stands for, to the last bit but one."""
+        layer: Any = self
+        sums: Sums | None = None
+        if not (self.training or torch.compiler.is_compiling() or layer.running_mean is None):
+            sums = getattr(x, _SUMS, None)
+        if sums is not None and sums.version == x._version and _fits(sums, layer):
+            statistics = (layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps)
+            scale, bias = kernels.fold_batch_norm(sums.weight_scale, sums.bias, *statistics)
+            result = kernels.rescale(sums.total, sums.x_scale, scale, bias, sums.channels).to(x.dtype)
+        else:
+            result = super().forward(x)
+        if self.signs is not None and getattr(x, _CONVOLVED, False):
+            setattr(result, _CONVOLVED, True)
+        return result
+
+
+def _fits(sums: Sums, layer: Any) -> bool:
+    """Whether each channel of the batch norm is one of the weight's steps, or there is but one step."""
+    # a batch norm of (N, L, C) normalizes L, a linear layer's channels are C
+    channels_in_front = sums.channels == 1 or sums.total.dim() == 2
+    return channels_in_front and sums.weight_scale.numel() in (1, layer.num_features)
+
+
+class Pool(Swapped):
+    """A pool of rounded values."""
+
+    input_quantizer: Quantizer
+    averages = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As the class it stands for, of rounded values."""
+        quantizer = self.input_quantizer
+        if self.signs is not None:
+            self.decide((quantizer, x))
+        if self.training:
+            return super().forward(self.rounded(quantizer, x))  # type: ignore[no-any-return]
+        whole, scale = quantizer.integers(x)
+        if self.averages:
+            return super().forward(whole) * scale  # type: ignore[no-any-return]
+        return super().forward(carry_sign(x, dequantize(whole, scale)))  # type: ignore[no-any-return]
+
+
+class MaxPool(Pool):
+    """A max pool."""
+
+    averages = False
+
+
+class Add(Swapped):
+    """A sum of rounded values; ``raw`` says which operand comes straight out of a convolution and stays as it is."""
+
+    input_quantizers: nn.ModuleList
+    raw: int | None = None
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The sum."""
+        operands: list[Any] = [x, y]
+        quantizers: list[Any] = list(self.input_quantizers)
+        if self.signs is not None:
+            convolved = [k for k, value in enumerate(operands) if getattr(value, _CONVOLVED, False) and x is not y]
+            self.raw = convolved[0] if convolved else None
+            self.decide(*zip(quantizers, operands, strict=True))
+        if self.training:
+            left, right = (
+                value if k == self.raw else self.rounded(quantizers[k], value) for k, value in enumerate(operands)
+            )
+            return left + right  # type: ignore[no-any-return]
+        if self.raw is None:
+            left, right = (
+                dequantize(*quantizer.integers(value)) for quantizer, value in zip(quantizers, operands, strict=True)
+            )
+            return left + right  # type: ignore[no-any-return]
+        other = quantizers[1 - self.raw]
+        whole, scale = other.integers(operands[1 - self.raw])
+        return dequantize(kernels.added(operands[self.raw], whole, scale, other.grid.signed), scale)
+
+
+WEIGHTED: dict[type[nn.Module], type[Weighted]] = {
+    nn.Conv1d: Conv1d,
+    nn.Conv2d: Conv2d,
+    nn.ConvTranspose2d: ConvTranspose2d,
+    nn.Linear: Linear,
+}
+POOLS: dict[type[nn.Module], type[Pool]] = {
+    nn.AvgPool2d: Pool,
+    nn.AdaptiveAvgPool2d: Pool,
+    nn.MaxPool2d: MaxPool,
+}
+ROUNDING: dict[type[nn.Module], type[Swapped]] = {**WEIGHTED, **POOLS, qnn.Add: Add}
+"""The layers that get quantizers."""
+KINDS: dict[type[nn.Module], type[Swapped]] = {**ROUNDING, nn.BatchNorm1d: BatchNorm, nn.BatchNorm2d: BatchNorm}
+"""What stands for a layer of each class, or of one derived from it."""
+
+
+def kind_of(layer: nn.Module) -> type[nn.Module] | None:
+    """The class in `KINDS` that a layer is of, or derived from."""
+    return next((known for known in KINDS if isinstance(layer, known)), None)
+
+
+def swap(layer: nn.Module, known: type[nn.Module]) -> None:
+    """Let a layer of class ``known`` compute with the quantizers that it was given."""
+    layer.float_class = type(layer)  # type: ignore[assignment]
+    layer.__class__ = swapped_class((KINDS[known], type(layer)))
+
+
+def swap_back(layer: Swapped) -> None:
+    """Make a layer what it was."""
+    for name in layer.own():
+        del layer._modules[name]
+    layer.__class__ = layer.float_class  # type: ignore[assignment]
+    for name in ("float_class", "signs", "reached", "raw"):
+        layer.__dict__.pop(name, None)
+
+
+@cache
+def swapped_class(bases: tuple[type[Swapped], type[nn.Module]]) -> type[Swapped]:
+    """The class of a layer that computes with quantizers: of one of these kinds, and of the class it had."""
+    kind, of = bases
+    return type(f"Quantized{of.__name__}", (kind, of), {"__module__": of.__module__, "__reduce_ex__": _reduced})
+
+
+def _reduced(self: Any, protocol: int) -> Any:
+    """A class made on the spot is pickled by what it was made of."""
+    return _revived, (type(self).__mro__[1], self.float_class), self.__dict__
+
+
+def _revived(kind: type[Swapped], of: type[nn.Module]) -> nn.Module:
+    return object.__new__(swapped_class((kind, of)))

@@ -1,0 +1,238 @@
+"""From a live model to a frozen program: traced with marks where its quantizers are, which then take their places."""
+
+import warnings
+from collections import OrderedDict
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from quaver.capture import capture
+from quaver.eager.input_spec import InputSpec
+from quaver.eager.layers import Add, Swapped, Weighted, swap_back
+from quaver.eager.marks import mark
+from quaver.eager.signs import is_watching
+from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
+from quaver.operators import CONVOLUTIONS, WEIGHTED, is_stored, never_negative, packet, weight_of
+from quaver.passes import QuantizationFreezePass
+from quaver.passes.placement import ops_by_name
+from quaver.passes.quantization_transform import is_unbatched
+from quaver.passes.reasons import why_float
+from quaver.passes.tensor_names import free_name, tensor_name
+from quaver.program import EVAL, InputTensor, Op, Placements, Program, Stage, copy_graph
+from quaver.program.views import mount, view
+from quaver.quantizers import AbsMax, Quantizer
+
+_PADS = frozenset({"pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d", "circular_pad2d"})
+_PADS |= {"reflection_pad1d", "replication_pad1d"}
+
+
+def frozen_program(net: nn.Module, specs: list[InputSpec], config: str) -> Program:
+    """The model as a frozen program over tensors of its own."""
+    if not any(isinstance(module, Swapped) and module.own() for module in net.modules()):
+        raise StageError("the model has no quantizers. Call quantize(net) first, then train.")
+    layers: dict[str, tuple[Swapped, int]] = {}
+    twin = _marked(net, layers)
+    device = next((tensor.device for tensor in (*net.parameters(), *net.buffers())), None)
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        program = _captured(twin, specs, device)
+        prepared = _Placing(program, layers).run()
+        prepared.history = (f"QAT({config})",)
+        return QuantizationFreezePass().apply(prepared)
+
+
+def _marked(net: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> nn.Module:
+    """Another object over the model's tensors, with float layers and, in front of each input that is rounded, a mark."""
+    twin = view(net)
+    originals = dict(zip(twin.modules(), net.modules(), strict=True))
+    for layer, original in originals.items():
+        # the hooks are the model's own table, and ours are not to run here
+        layer._forward_pre_hooks = OrderedDict((k, h) for k, h in layer._forward_pre_hooks.items() if not is_watching(h))
+        layer._forward_hooks = OrderedDict((k, h) for k, h in layer._forward_hooks.items() if not is_watching(h))
+        if isinstance(layer, Swapped) and isinstance(original, Swapped):
+            keys = []
+            for position in _marked_inputs(original):
+                keys.append((position, str(len(layers))))
+                layers[str(len(layers))] = (original, position)
+            swap_back(layer)
+            if keys:
+                layer.register_forward_pre_hook(partial(_mark_inputs, keys))
+    return twin
+
+
+def _marked_inputs(layer: Swapped) -> list[int]:
+    if isinstance(layer, Add):
+        return [position for position in range(2) if position != layer.raw]
+    return [0] if layer.own() else []
+
+
+def _mark_inputs(keys: list[tuple[int, str]], module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    given = list(args)
+    for position, key in keys:
+        given[position] = mark(given[position], key)
+    return tuple(given)
+
+
+def _captured(twin: nn.Module, specs: list[InputSpec], device: torch.device | None) -> Program:
+    try:
+        program = capture(twin, tuple(spec.example(device) for spec in specs))
+    except CaptureError as error:
+        raise CaptureError(
+            f"{error.fact} The live model trains with it, but a file needs one graph: write this branch with torch.where, "
+            "decide by shapes or attributes, or write its sides as models of their own.",
+            error.fact,
+        ) from error
+    inputs = []
+    for leaf, spec in zip(program.signature.tensors, specs, strict=True):
+        if spec.shape[0] is None and leaf.shape[0] is not None:
+            raise InputError(
+                f"input {spec.name or leaf.name!r}: the model insists on the batch it was traced with. Give its size in the "
+                "InputSpec instead of None."
+            )
+        inputs.append(InputTensor(spec.name or leaf.name, tuple(spec.shape), leaf.dtype))
+    program.signature = replace(program.signature, inputs=tuple(inputs))
+    return program
+
+
+class _Placing:
+    """Puts quantizers in the place of marks, and in front of weights."""
+
+    def __init__(self, program: Program, layers: dict[str, tuple[Swapped, int]]) -> None:
+        self.program = program
+        self.layers = layers
+        self.graph = copy_graph(program.graphs[EVAL])
+        self.modules: dict[str, Quantizer] = {}
+        self.weights: dict[str, str] = {}
+        self.roles: dict[str, dict[str, str]] = {}
+        self.root = program.free_name("quantizers")
+        self.types = {node: node.meta["op"].type for node in ops_by_name(self.graph).values()}
+
+    def run(self) -> Program:
+        marks = [node for node in self.graph.nodes if _is_mark(node)]
+        known: dict[fx.Node, bool] = {}
+        signed = {node: not never_negative(_source(node), self.types, known) for node in marks}
+        for node in marks:
+            layer, position = self.layers[node.args[1]]
+            quantizer = _quantizer(layer, position)
+            if layer.signs is not None and quantizer is not None:  # no forward yet: the graph says what one would show
+                quantizer.grid = replace(quantizer.grid, signed=signed[node])
+            source, readers = self.take_out(node)
+            if isinstance(layer, Weighted):
+                for reader in readers:
+                    self.place_weight(reader, layer)
+            if quantizer is not None:
+                self.place(source, readers, quantizer, position if isinstance(layer, Add) else None)
+        return self.prepared()
+
+    def take_out(self, node: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
+        """Remove a mark; give what it stood behind, and what reads it. Padding copies values: the mark moves behind it."""
+        source, readers = _source(node), list(node.users)
+        node.replace_all_uses_with(source)
+        self.graph.erase_node(node)
+        while len(readers) == 1 and packet(readers[0]) in _PADS:
+            source, readers = readers[0], list(readers[0].users)
+        return source, readers
+
+    def place(self, source: fx.Node, readers: list[fx.Node], quantizer: Quantizer, position: int | None) -> None:
+        """Let these ops read ``source`` through the quantizer; one that rounds it in the same way already will do."""
+        for other in source.users:
+            if "quantizer" in other.meta and _alike(self.modules[other.meta["quantizer"]], quantizer):
+                title, call = other.meta["quantizer"], other
+                break
+        else:
+            title = free_name(tensor_name(source, self.graph, self.program.signature), self.modules)
+            call = self.call(title, source, quantizer)
+        for reader in readers:
+            if reader is not call:
+                reader.replace_input_with(source, call)
+                if "op" in reader.meta:
+                    role = "input" if position is None else f"input{position}"
+                    self.roles.setdefault(reader.meta["op"].name, {})[role] = title
+
+    def place_weight(self, reader: fx.Node, layer: Weighted) -> None:
+        op: Op | None = reader.meta.get("op")
+        stored = None if op is None else weight_of(reader, op.type)
+        if op is None or op.type not in WEIGHTED or stored is None or not is_stored(stored):
+            raise ConversionError(
+                f"{layer.weight_quantizer.tensor!r}: the weight is computed anew in every forward (a parametrization, say), "
+                "so there are no integers to store. Make it a parameter: torch.nn.utils.parametrize.remove_parametrizations."
+            )
+        if op.type in CONVOLUTIONS and is_unbatched(reader):
+            raise ConversionError(f"{op.name!r}: its input has no batch dimension. Let the model add one.")
+        title = self.program_name(str(stored.target), layer.weight_quantizer)
+        placed = [user for user in stored.users if user.meta.get("quantizer") == title]
+        reader.replace_input_with(stored, placed[0] if placed else self.call(title, stored, layer.weight_quantizer))
+        self.weights[title] = str(stored.target)
+        self.roles.setdefault(op.name, {})["weight"] = title
+
+    def program_name(self, parameter: str, quantizer: Quantizer) -> str:
+        """The name under which a weight's quantizer is known: the parameter's, unless two layers share the parameter."""
+        for title, known in self.modules.items():
+            if known is quantizer:
+                return title
+        return free_name(parameter, self.modules)
+
+    def call(self, title: str, tensor: fx.Node, quantizer: Quantizer) -> fx.Node:
+        self.modules[title] = quantizer
+        anchor = tensor
+        while anchor.next.op == "placeholder":  # inputs stay in front
+            anchor = anchor.next
+        with self.graph.inserting_after(anchor):
+            node = self.graph.create_node("call_module", f"{self.root}.{title}", (tensor, None))
+        node.meta = {key: value for key, value in tensor.meta.items() if key != "op"}
+        node.meta |= {"quantizer": title, "signed": quantizer.grid.signed}
+        return node
+
+    def prepared(self) -> Program:
+        batchwise = [name for name, quantizer in self.modules.items() if isinstance(quantizer, AbsMax)]
+        batchwise = [name for name in batchwise if name not in self.weights]
+        if batchwise:
+            warnings.warn(
+                f"{batchwise[0]!r} and the other activations have the range rule abs_max, which looks at each batch anew. "
+                "What is written has the range of the last training batch.",
+                QuaverWarning,
+                stacklevel=6,  # whoever called convert or save_quantized_model
+            )
+        placements = Placements(
+            root=self.root,
+            quantizers={title: f"{self.root}.{title}" for title in self.modules},
+            weights=self.weights,
+            roles=self.roles,
+            reasons=why_float(ops_by_name(self.graph), frozenset(self.roles), {}),
+            quantized=frozenset(self.roles),
+        )
+        prepared = self.program.copy(graphs={EVAL: self.graph}, stage=Stage.PREPARED, placements=placements)
+        home = nn.Module()
+        for title, quantizer in self.modules.items():
+            mount(home, title, quantizer)
+        prepared._modules[self.root] = home
+        prepared.training = False
+        return prepared
+
+
+def _is_mark(node: fx.Node) -> bool:
+    return node.op == "call_function" and packet(node) == "quantizer_mark"
+
+
+def _source(node: fx.Node) -> fx.Node:
+    """What a mark, or several in a row, stand behind."""
+    while _is_mark(node):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def _quantizer(layer: Any, position: int) -> Quantizer | None:
+    quantizer: Any = layer.input_quantizers[position] if isinstance(layer, Add) else layer.input_quantizer
+    return quantizer  # type: ignore[no-any-return]
+
+
+def _alike(one: Quantizer, other: Quantizer) -> bool:
+    """Whether two quantizers give one tensor the same integers."""
+    if one is other:
+        return True
+    custom = any(quantizer.made_of[0] is not None for quantizer in (one, other))
+    same = one.options() == other.options() and one.quantizing == other.quantizing
+    return not custom and same and torch.equal(one.threshold, other.threshold)

@@ -1,0 +1,171 @@
+"""``quaver.QAT``: quantization-aware training of a live model."""
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+from quaver.config.qat_config import QATConfig
+from quaver.eager.input_spec import InputSpec, specs_of
+from quaver.eager.layers import ROUNDING, WEIGHTED, Swapped, kind_of, swap, swap_back
+from quaver.eager.live import frozen_program
+from quaver.eager.named import Named, named_layers
+from quaver.eager.signs import unwatch, watch
+from quaver.eager.slots import Slots
+from quaver.errors import InputError, QuaverWarning
+from quaver.export import export
+from quaver.nn import AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
+from quaver.pipeline import preprocess
+from quaver.program import Program
+
+_OF_QUAVER = (Add, AvgPool2d, AdaptiveAvgPool2d, MaxPool2d)
+
+
+class QAT:
+    """Quantize a model where it stands, train it with any loop, write it for the engines.
+
+    ``config`` is a dict or a `quaver.config.QATConfig`. The functions are a user's own, instead of the quantizers or in
+    front of them, as in `quaver.quant_aware`. A layer with ``layer.skip_quant = True``, or inside a module with it, stays
+    float.
+
+    >>> net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+    >>> quanter = QAT({"weight_bits": 8})
+    >>> [type(layer).__name__ for layer in quanter.quantize(net)]
+    ['QuantizedConv2d', 'ReLU']
+    >>> [type(layer).__name__ for layer in quanter.remove(net)]
+    ['Conv2d', 'ReLU']
+    """
+
+    def __init__(
+        self,
+        config: QATConfig | Mapping[str, Any] | None = None,
+        *,
+        weight_quantize_func: Any = None,
+        act_quantize_func: Any = None,
+        weight_preprocess_func: Any = None,
+        act_preprocess_func: Any = None,
+        optimizer_func: Any = None,
+    ) -> None:
+        self.config = QATConfig.of(config)
+        self.optimizer_func = optimizer_func
+        self.slots = Slots(
+            self.config,
+            weight_quantize_func=weight_quantize_func,
+            act_quantize_func=act_quantize_func,
+            weight_preprocess_func=preprocess(self.config.weight_preprocess_type, weight_preprocess_func, "weight"),
+            act_preprocess_func=preprocess(self.config.activation_preprocess_type, act_preprocess_func, "activation"),
+        )
+        self._optimizers: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
+
+    # there and back
+
+    def quantize(self, net: nn.Module, inplace: bool = True) -> nn.Module:
+        """The model with quantizers in its layers; with ``inplace=False`` a copy of it.
+
+        Layers stay the objects they are, under all their names, in the mode they are in. What is quantized already is left
+        alone.
+        """
+        if not isinstance(net, nn.Module) or isinstance(net, Program):
+            raise InputError(f"QAT.quantize takes a live nn.Module, not {type(net).__name__}.")
+        net = net if inplace else copy.deepcopy(net)
+        fresh: list[nn.Module] = []
+        for found in named_layers(net):
+            known = kind_of(found.layer)
+            if known is None or isinstance(found.layer, Swapped) or (known in ROUNDING and self.why_not(found)):
+                continue
+            if not found.calls_its_own(known):
+                _warn_of_own_forward(found)
+                continue
+            if known in ROUNDING:
+                self.slots.fill(found, known)
+            swap(found.layer, known)
+            fresh.append(found.layer)
+        if not any(layer.own() for layer in net.modules() if isinstance(layer, Swapped)):
+            warnings.warn("QAT.quantize found no layer to quantize: look at quantizer.why_float(net).", QuaverWarning, 2)
+        watch(net, fresh)
+        return net
+
+    def remove(self, net: nn.Module) -> nn.Module:
+        """The model as it was before `quantize`, with the weights as they are now."""
+        unwatch(net)
+        for layer in [module for module in net.modules() if isinstance(module, Swapped)]:
+            swap_back(layer)
+        return net
+
+    def why_float(self, net: nn.Module) -> dict[str, str]:
+        """The layers that stay float, by name, and why."""
+        known = [found for found in named_layers(net) if kind_of(found.layer) in WEIGHTED]
+        reasons = {found.name: self.why_not(found) for found in known if not isinstance(found.layer, Swapped)}
+        return {name: reason or "its class has a forward of its own" for name, reason in reasons.items()}
+
+    def why_not(self, found: Named) -> str:
+        """Why a layer is not to be quantized, or nothing."""
+        if found.skipped:
+            return f"{found.skipped} has skip_quant = True"
+        for pattern in self.config.patterns:
+            if any(pattern in name for name in found.names):
+                return f"its name contains the pattern {pattern!r}"
+        if isinstance(found.layer, _OF_QUAVER):
+            return "weights alone are quantized" if self.config.quant_weight_only else ""
+        wanted = [getattr(nn, name) for name in self.config.layer_types]
+        if not isinstance(found.layer, tuple(wanted)):
+            return f"{type(found.layer).__name__} is not among the layer types to quantize"
+        return ""
+
+    # training
+
+    def quantizer_parameters(self, net: nn.Module) -> Iterator[nn.Parameter]:
+        """The parameters that quantizers and custom functions brought along."""
+        for module in net.modules():
+            if isinstance(module, Swapped):
+                for name in module.own():
+                    yield from module.get_submodule(name).parameters()
+
+    def parameter_groups(self, net: nn.Module, **options: Any) -> list[dict[str, Any]]:
+        """What to give an optimizer: the model's parameters, and the quantizers' with ``options`` of their own.
+
+        With an ``optimizer_func`` the quantizers' are left out: `quantizer_optimizer` has them.
+        """
+        own = list(self.quantizer_parameters(net))
+        known = {id(parameter) for parameter in own}
+        groups = [{"params": [parameter for parameter in net.parameters() if id(parameter) not in known]}]
+        return groups if not own or self.optimizer_func is not None else [*groups, {"params": own} | options]
+
+    def quantizer_optimizer(self, net: nn.Module) -> Any:
+        """What ``optimizer_func`` made of a model's `quantizer_parameters`; None without one."""
+        own = list(self.quantizer_parameters(net))
+        if net not in self._optimizers and self.optimizer_func is not None and own:
+            self._optimizers[net] = self.optimizer_func(own)
+        return self._optimizers.get(net)
+
+    # writing
+
+    def convert(self, net: nn.Module, input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...]) -> Program:
+        """The model as a frozen program, which computes what ``net.eval()`` computes. The model is left as it was."""
+        return frozen_program(net, specs_of(input_spec), repr(self.config))
+
+    def save_quantized_model(
+        self, net: nn.Module, path: str | Path, input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...]
+    ) -> Path:
+        """Write the model for the engines, with int8 weights: ``model.xml`` (OpenVINO) and ``model.onnx`` in a folder.
+
+        ``path`` is the folder, or one of the two files to give them another name. Gives the ``.xml``.
+        """
+        path = Path(path)
+        file = path.with_suffix("") if path.suffix in (".xml", ".onnx") else path / "model"
+        frozen = self.convert(net, input_spec).to("cpu")
+        export(frozen, file.with_name(f"{file.name}.onnx"), target="onnx")
+        return export(frozen, file.with_name(f"{file.name}.xml"), target="openvino")
+
+
+def _warn_of_own_forward(found: Named) -> None:
+    warnings.warn(
+        f"{found.name!r} stays float: {type(found.layer).__name__} has a forward of its own, and what it computes is not "
+        "known. Let it call the forward of its base class, or set skip_quant = True on it.",
+        QuaverWarning,
+        stacklevel=3,  # whoever called quantize
+    )

@@ -1,0 +1,121 @@
+"""Which tensors of a live model cannot be negative: found out while it runs for the first time.
+
+A tensor behind a ReLU needs no integers below zero, and has twice as many above for it. A graph shows what stands behind a
+ReLU; a live model shows it as it runs. So the first forward is watched, op by op, by the rules that graphs are read with.
+"""
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+_MARK = "_quaver_never_negative"
+_NEVER = frozenset({"relu", "relu_", "hardsigmoid", "hardsigmoid_", "sigmoid", "sigmoid_", "_softmax", "bernoulli_"})
+_CLAMPS = {"hardtanh": 1, "hardtanh_": 1, "clamp": 1, "clamp_": 1, "clamp_min": 1, "clamp_min_": 1}
+_KEEP = (
+    frozenset({"max_pool2d_with_indices", "mkldnn_max_pool2d", "adaptive_max_pool2d"})
+    | {
+        "avg_pool2d",
+        "_adaptive_avg_pool2d",
+        "mean",
+        "upsample_nearest2d",
+        "_upsample_nearest_exact2d",
+        "upsample_bilinear2d",
+    }
+    | {"view", "_unsafe_view", "reshape", "_reshape_alias", "flatten", "permute", "transpose", "t", "squeeze", "unsqueeze"}
+    | {"slice", "select", "split", "split_with_sizes", "unbind", "cat", "expand", "pixel_shuffle"}
+    | {"clone", "contiguous", "_to_copy", "to", "detach", "alias"}
+    | {"add", "add_", "mul", "mul_", "div", "div_", "native_dropout"}
+)
+_ACTIVATIONS = frozenset({"add", "add_", "mul", "mul_"})  # of two tensors: a number on one side may be negative
+
+
+def never_negative(x: Tensor) -> bool:
+    """Whether a tensor of a watched forward cannot be negative, whatever the input."""
+    return getattr(x, _MARK, False)
+
+
+def carry_sign(x: Tensor, rounded: Tensor) -> Tensor:
+    """``rounded``, known to be not negative if ``x`` is."""
+    if never_negative(x):
+        setattr(rounded, _MARK, True)
+    return rounded
+
+
+class Signs(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches the first forward of a model, then goes. `watch` puts it there.
+
+    Hooks switch it on around the outermost module that is called. Layers that this forward did not reach count as signed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.depth = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the op, and note what is known of its results."""
+        result = func(*args, **(kwargs or {}))
+        known = _follows(func._schema.name.split("::")[1], args, kwargs or {})
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor) and (known or hasattr(tensor, _MARK)):
+                setattr(tensor, _MARK, known)
+        return result
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def enter(self, module: nn.Module, args: Any) -> None:
+        """Before a module's forward."""
+        self.depth += 1
+        if self.depth == 1:
+            self.__enter__()  # type: ignore[no-untyped-call]
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        """After it, whatever came of it; after a forward that failed, the next is watched instead."""
+        self.depth -= 1
+        if self.depth == 0:
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            if sys.exc_info()[0] is None:
+                unwatch(module)
+
+
+def watch(net: nn.Module, layers: list[nn.Module]) -> None:
+    """Let `Signs` watch the next forward for these layers of the model."""
+    signs, wanted = Signs(), {id(layer) for layer in layers}
+    for module in net.modules():
+        if any(id(inner) in wanted for inner in module.modules()):
+            module.register_forward_pre_hook(signs.enter)
+            module.register_forward_hook(signs.leave, always_call=True)
+        if id(module) in wanted:
+            module.signs = signs  # type: ignore[assignment]
+
+
+def unwatch(net: nn.Module) -> None:
+    """Take the hooks away; what is not known by now is signed."""
+    for module in net.modules():
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for key in [key for key, hook in hooks.items() if is_watching(hook)]:
+                del hooks[key]
+                module._forward_hooks_always_called.pop(key, None)
+        if getattr(module, "signs", None) is not None:
+            module.signs = None  # type: ignore[assignment]
+
+
+def is_watching(hook: Any) -> bool:
+    """Whether a hook is one of these."""
+    return isinstance(getattr(hook, "__self__", None), Signs)
+
+
+def _follows(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if name in _NEVER:
+        return True
+    if name in _CLAMPS:
+        floor = args[1] if len(args) > 1 else kwargs.get("min", -1)
+        return isinstance(floor, int | float) and floor >= 0
+    if name not in _KEEP:
+        return False
+    inputs = args[0] if name == "cat" else args[:2] if name in _ACTIVATIONS else args[:1]
+    divisor = args[1] if name in ("div", "div_") else 1
+    positive = "alpha" not in kwargs and isinstance(divisor, int | float) and divisor > 0
+    return positive and all(isinstance(x, Tensor) and never_negative(x) for x in inputs)

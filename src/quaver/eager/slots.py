@@ -1,0 +1,76 @@
+"""The quantizers that a live layer gets."""
+
+from typing import Any
+
+from torch import nn
+
+from quaver.config.qat_config import QATConfig
+from quaver.eager.layers import WEIGHTED
+from quaver.eager.named import Named
+from quaver.nn import Add
+from quaver.operators import channel_axis, pair_axis_of
+from quaver.passes import QuantizationTransformPass
+from quaver.program import Op
+from quaver.quantizers import Quantizer
+from quaver.quantizers.make import make
+
+
+class Slots:
+    """Makes quantizers as the graph path would: from one config, with the same options."""
+
+    def __init__(self, config: QATConfig, **functions: Any) -> None:
+        self.wishes = QuantizationTransformPass(
+            weight_quantize_type=config.weight_quantize_type,
+            weight_bits=config.weight_bits,
+            activation_quantize_type=config.activation_quantize_type,
+            activation_bits=config.activation_bits,
+            layer_bits=config.layer_bits,
+            window_size=config.window_size,
+            moving_rate=config.moving_rate,
+            pass_through=config.pass_through,
+            saturation_safe=config.saturation_safe,
+            quantize_activations=not config.quant_weight_only,
+            **functions,
+        )
+
+    def fill(self, found: Named, known: type[nn.Module]) -> None:
+        """Give a layer what it will compute with, where its weight is and in the mode it is in."""
+        layer: Any = found.layer
+        op = Op(found.name, op_type(layer), found.name, "")
+        if known in WEIGHTED:
+            layer.input_quantizer = self.of_input(op, "input") if self.wishes.quantize_activations else None
+            layer.weight_quantizer = self.of_weight(op, layer)
+        elif known is Add:
+            layer.input_quantizers = nn.ModuleList([self.of_input(op, "input0"), self.of_input(op, "input1")])
+        else:
+            layer.input_quantizer = self.of_input(op, "input")
+        tensor = next(layer.parameters(recurse=False), None)
+        for quantizer in (module for module in layer.modules() if isinstance(module, Quantizer)):
+            quantizer.train(layer.training)
+            if tensor is not None:
+                quantizer.to(tensor.device)
+
+    def of_input(self, op: Op, role: str) -> Quantizer:
+        """For an input: signed, until the first forward shows otherwise."""
+        return make(f"{op.name}.{role}".lstrip("."), self.wishes.input_options(op) | {"signed": True, "narrow": False})
+
+    def of_weight(self, op: Op, layer: Any) -> Quantizer:
+        """For a weight, with its channel axis and its range."""
+        options, shape = self.wishes.weight_options(op), tuple(layer.weight.shape)
+        own: dict[str, Any] = {}
+        if options.get("pairs"):
+            own["pairs"] = pair_axis_of(op.type, shape, getattr(layer, "groups", 1))
+        if "axis" in options:
+            own["axis"] = channel_axis(op.type)
+        quantizer = make(f"{op.name}.weight".lstrip("."), options | own)
+        if "axis" in own or options["kind"] == "learned_step":
+            quantizer.begin(layer.weight.detach())
+        return quantizer
+
+
+def op_type(layer: Any) -> str:
+    """What a layer's op is called in a graph."""
+    if isinstance(layer, nn.Conv2d):
+        return "depthwise_conv2d" if layer.groups > 1 and layer.weight.shape[1] == 1 else "conv2d"
+    kinds = {nn.Conv1d: "conv1d", nn.ConvTranspose2d: "conv2d_transpose", nn.Linear: "mul", Add: "elementwise_add"}
+    return next((name for kind, name in kinds.items() if isinstance(layer, kind)), "pool2d")

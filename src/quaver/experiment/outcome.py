@@ -1,0 +1,100 @@
+"""What comes of a run: the artefacts, and the figures of the report. No times in it: equal runs leave equal files."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quaver.data import Loader
+from quaver.deployment import write_tree
+from quaver.experiment.folder import RunFolder
+from quaver.experiment.journey import Trained
+from quaver.experiment.setting import Setting
+from quaver.measure.verify import verify
+from quaver.pipeline import convert
+from quaver.program import Program
+from quaver.program.storage import WEIGHTS_PATTERN
+from quaver.runtime import load
+
+
+def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
+    """The figures of a float run."""
+    return (
+        _about(setting) | _named("fp32", trained.figures) | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
+    )
+
+
+def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
+    """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
+    trained: Program = after.program.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    frozen, int8 = convert(trained, save_int8=True)
+    folder.sweep()
+    write_tree(frozen, folder.path)
+    ops = int8.ops()
+    report = _about(setting) | _named("fp32", before.figures) | _named("qat", after.figures)
+    report |= _named("int8", setting.alone().task.evaluate(int8, setting.alone().test))
+    report |= {
+        "fp32_bytes": _bytes(before),
+        "int8_bytes": sum(file.stat().st_size for file in (folder.path / "int8").glob(WEIGHTS_PATTERN)),
+        "quantized_ops": sum(op.quantized for op in ops),
+        "float_ops": {op.name: op.reason for op in ops if not op.quantized},
+        "rollbacks": before.rollbacks + after.rollbacks,
+    }
+    return report | (_deployed(setting.alone(), folder, int8) if setting.recipe.verify_images else {})
+
+
+def _deployed(setting: Setting, folder: RunFolder, int8: Program) -> dict[str, Any]:
+    """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
+    artefact, some = folder.path / "int8" / "model.xml", _Some(setting.test, setting.recipe.verify_images)
+    result = verify(int8, artefact, (images for images, _ in some))
+    return _named("deployed", setting.task.evaluate(load(artefact), some)) | {
+        "agreement": result.agreement,
+        "integers_equal": result.integers_equal,
+        "verified_images": result.images,
+        "engine": result.engine,
+        "cpu": result.cpu,
+    }
+
+
+def _about(setting: Setting) -> dict[str, Any]:
+    recipe = setting.recipe
+    return {
+        "model": recipe.model,
+        "dataset": setting.dataset,
+        "image_shape": list(setting.image_shape),
+        "classes": setting.classes,
+        "test_images": len(setting.test.dataset),
+        "seed": recipe.seed,
+    }
+
+
+def _named(prefix: str, figures: dict[str, float]) -> dict[str, float]:
+    return {f"{prefix}_{name}": value for name, value in figures.items() if name != "images"}
+
+
+def _bytes(trained: Trained) -> int:
+    return sum(tensor.nbytes for name, tensor in trained.program.state_dict().items())
+
+
+@dataclass(frozen=True)
+class _Some:
+    """The first batches of a loader, up to a number of images."""
+
+    loader: Loader
+    images: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
+        return self.epoch(0)
+
+    def __len__(self) -> int:
+        return -(-min(self.images, len(self.loader.dataset)) // self.loader.batch_size)
+
+    def epoch(self, k: int, start: int = 0) -> Iterator[tuple[Tensor, Any]]:
+        left = self.images
+        for images, targets in self.loader.epoch(k, start):
+            if left <= 0:
+                return
+            yield images[:left], targets[:left]
+            left -= len(images)

@@ -1,0 +1,70 @@
+"""What can be known to be wrong with a recipe before anything is run."""
+
+from pathlib import Path
+
+from quaver.config.check import nearest
+from quaver.config.load import Command
+from quaver.config.recipe import Recipe
+from quaver.data.opening import NAMES
+from quaver.errors import ConfigError
+from quaver.models.by_name import canonical
+from quaver.models.outside import split
+
+DETECTORS = ("yolov3_mobilenet_v1",)
+
+
+def problems_of(recipe: Recipe, command: Command) -> list[str]:
+    """Names that nothing goes by, files that are not there, options that exclude each other: a line each."""
+    found = [*_model(recipe), *_data(recipe)]
+    phase = recipe.quantize if command == "quantize" else recipe.train
+    if phase.warmup_epochs > phase.num_epochs:
+        found.append(f"warmup_epochs={phase.warmup_epochs:g}: longer than the {phase.num_epochs} epochs there are.")
+    if phase.nesterov and not phase.momentum_rate:
+        found.append("nesterov=True: needs a momentum_rate above 0.")
+    if recipe.quantize.distill and dataset_name(recipe) == "voc":
+        found.append("distill: learning from the float model's outputs is for classification, and voc is detection.")
+    return found
+
+
+def dataset_name(recipe: Recipe) -> str:
+    """The data set that is meant: the one named, or the one that the folder has the layout of, or digits."""
+    if recipe.dataset != "auto":
+        return recipe.dataset
+    return "digits" if not recipe.data_dir else _recognized(Path(recipe.data_dir)) or ""
+
+
+def _recognized(place: Path) -> str | None:
+    marks = {
+        "ilsvrc": ("train_list.txt", "val_list.txt"),
+        "cifar10": ("cifar-10-batches-bin", "cifar-10-batches-py", "data_batch_1.bin", "data_batch_1"),
+        "voc": ("Annotations", "VOCdevkit"),
+        "folder": ("train",),
+    }
+    return next((name for name, files in marks.items() if any((place / file).exists() for file in files)), None)
+
+
+def _model(recipe: Recipe) -> list[str]:
+    found = []
+    try:
+        known = "" if ":" in recipe.model or split(recipe.model)[1] else canonical(recipe.model)
+        if known and (known in DETECTORS) != (dataset_name(recipe) == "voc"):
+            found.append(
+                f"model={recipe.model!r} and dataset={dataset_name(recipe)!r}: one is for detection, the other is not. voc "
+                f"goes with {', '.join(DETECTORS)}."
+            )
+    except ConfigError as error:
+        found.append(str(error))
+    if recipe.pretrained_fp32_model and not Path(recipe.pretrained_fp32_model).exists():
+        found.append(f"pretrained_fp32_model={recipe.pretrained_fp32_model!r}: there is no such file.")
+    return found
+
+
+def _data(recipe: Recipe) -> list[str]:
+    found = []
+    if recipe.dataset not in ("auto", *NAMES):
+        found.append(f"dataset={recipe.dataset!r}: takes one of auto, {', '.join(NAMES)}.{nearest(recipe.dataset, NAMES)}")
+    if recipe.data_dir and not Path(recipe.data_dir).is_dir():
+        found.append(f"data_dir={recipe.data_dir!r}: there is no such folder.")
+    elif not dataset_name(recipe):
+        found.append(f"data_dir={recipe.data_dir!r}: its layout is none that is known. Name the data set with --dataset.")
+    return found

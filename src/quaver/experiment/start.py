@@ -1,0 +1,89 @@
+"""How a run begins: its recipe from a file, from flags, or from a checkpoint it goes on from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quaver.config.load import Command, load_recipe, recipe_of, with_flags
+from quaver.config.recipe import Recipe
+from quaver.errors import ConfigError, StorageError
+from quaver.experiment.folder import RunFolder
+from quaver.experiment.plausible import problems_of
+from quaver.training.checkpoint import Checkpoint, Say
+
+# what may differ when a run goes on without the result being another
+HARMLESS = {"data_dir", "workers", "use_gpu", "log_period", "checkpoint_period", "tensorboard", "verify_images"}
+
+
+@dataclass(frozen=True)
+class Start:
+    """Everything a run needs to know at its beginning; ``checkpoint`` is where it goes on, None for a new one."""
+
+    command: Command
+    recipe: Recipe
+    folder: RunFolder
+    checkpoint: Checkpoint | None = None
+
+    @property
+    def resume(self) -> str:
+        """What to type to go on."""
+        return f"quaver {self.command} --checkpoint {self.folder.path}"
+
+
+def start(command: Command, file: Path | None, flags: Mapping[str, Any], checkpoint: str, say: Say) -> Start:
+    """Read what there is to read, refuse what cannot work, and make the folder ready."""
+    if checkpoint and flags.get("pretrained_fp32_model"):
+        raise ConfigError(
+            "--checkpoint and --pretrained_fp32_model exclude each other: a checkpoint has weights of its own. Give the "
+            "first to go on with a run, the second to start one."
+        )
+    recipe = load_recipe(file, flags, command)
+    if checkpoint:
+        found = _go_on(command, recipe if file else None, flags, checkpoint, say)
+        if found is not None:
+            return found
+        recipe = load_recipe(file, dict(flags) | {"model_save_dir": str(RunFolder.of(checkpoint).path)}, command)
+    _refuse_implausible(recipe, command)
+    folder = RunFolder(Path(recipe.model_save_dir))
+    folder.begin(say)
+    return Start(command, recipe, folder)
+
+
+def _go_on(command: Command, recipe: Recipe | None, flags: Mapping[str, Any], checkpoint: str, say: Say) -> Start | None:
+    """The run in a folder from its newest whole checkpoint on, or None if it never came so far as to write one."""
+    folder = RunFolder.of(checkpoint)
+    if not folder.path.exists() and flags.get("model_save_dir") != checkpoint:
+        raise ConfigError(f"--checkpoint {checkpoint}: there is no such folder. Leave the flag out to start a run.")
+    saved = folder.checkpoints.newest(say)
+    if saved is None:
+        say(f"{folder.path} holds no checkpoint yet: starting from the beginning.")
+        return None
+    if saved.record.get("command") != command:
+        raise ConfigError(f"--checkpoint {checkpoint}: this run was started by `quaver {saved.record.get('command')}`.")
+    found: list[str] = []
+    stored = recipe_of(saved.record["recipe"], saved.name, found)
+    if found:
+        raise StorageError("\n".join(found))
+    recipe = with_flags(recipe or stored, flags, command, found)
+    for key in _changed(stored.record(), recipe.record()):
+        say(f"warning: {key} is not what the run was started with: the result will not be that of an uninterrupted one.")
+    _refuse_implausible(recipe, command)
+    folder.checkpoints.set_aside(after=saved.name)
+    return Start(command, recipe, folder, saved)
+
+
+def _changed(stored: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:
+    changed = []
+    for key, value in now.items():
+        if isinstance(value, dict) and isinstance(stored.get(key), dict):
+            changed += _changed(stored[key], value, f"{prefix}{key}.")
+        elif stored.get(key) != value and key not in HARMLESS:
+            changed.append(f"{prefix}{key}")
+    return changed
+
+
+def _refuse_implausible(recipe: Recipe, command: Command) -> None:
+    found = problems_of(recipe, command)
+    if found:
+        raise ConfigError("\n".join(found))

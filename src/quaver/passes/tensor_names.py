@@ -1,0 +1,34 @@
+"""What the tensors of a graph are called: after the op they come from, or the input they are."""
+
+from collections.abc import Collection
+
+from torch import fx
+
+from quaver.operators import packet
+from quaver.program import Signature
+
+
+def tensor_name(node: fx.Node, graph: fx.Graph, signature: Signature) -> str:
+    """``relu.output`` for what the op ``relu`` gives, ``split.output1`` for a part of it, an input's name for an input."""
+    if "op" in node.meta:
+        return f"{node.meta['op'].name}.output"
+    source = node
+    while "op" not in source.meta and source.op == "call_function":
+        source = source.all_input_nodes[0]
+    if "op" in source.meta:
+        return f"{source.meta['op'].name}.output{node.args[1] if packet(node) == 'getitem' else ''}"
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    return signature.tensors[inputs.index(source)].name if source in inputs else source.name
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """``name``, or one like it: none of those taken may stand at this path, or on the way to it, or behind it."""
+    while _is_taken(name, taken):
+        name += "_"
+    return name
+
+
+def _is_taken(name: str, taken: Collection[str]) -> bool:
+    parts = name.split(".")
+    on_the_way = any(".".join(parts[:length]) in taken for length in range(1, len(parts) + 1))
+    return on_the_way or any(other.startswith(f"{name}.") for other in taken)

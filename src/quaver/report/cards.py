@@ -1,0 +1,177 @@
+"""The figures that come first: as cards for one run, as a table for two."""
+
+from dataclasses import dataclass
+
+from quaver.report.figures import Figures
+from quaver.report.html import Html, join, tag
+from quaver.report.words import MINUS, milliseconds, percent, points, size, times
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a card: what, how much, a bar for it (a share of the longest), and how it compares."""
+
+    label: str
+    value: str
+    bar: float | None = None
+    note: str | None = None
+    style: str = ""
+
+
+def cards(figures: Figures) -> Html:
+    """A card for accuracy, for size, for speed and for agreement: those for which there are figures."""
+    made = [_accuracy(figures), _size(figures), _speed(figures), _agreement(figures)]
+    return tag("div", [card for card in made if card is not None], class_="cards")
+
+
+def _card(title: str, headline: str, note: str, lines: list[Line]) -> Html:
+    return tag(
+        "article",
+        tag("h3", title),
+        tag("p", headline, class_="headline"),
+        tag("p", note or "\u00a0", class_="note"),
+        tag("dl", [_line(line) for line in lines]),
+        class_="card",
+    )
+
+
+def _line(line: Line) -> Html:
+    bar = None
+    if line.bar is not None:
+        bar = tag("span", tag("span", style=f"width:{100 * line.bar:.1f}%"), class_=f"bar {line.style}", aria_hidden="true")
+    value = tag("dd", line.value, line.note is not None and tag("span", line.note, class_="delta"))
+    return tag("div", tag("dt", line.label), value, bar)
+
+
+def _accuracy(figures: Figures) -> Html | None:
+    stages = [
+        ("float", figures.float_top1),
+        ("simulated int8", figures.simulated_top1),
+        ("deployed int8", figures.deployed_top1),
+    ]
+    known = [(label, value) for label, value in stages if value is not None]
+    if not known:
+        return None
+    reference = figures.float_top1
+    lines = [
+        Line(label, percent(value), note="" if reference is None or label == "float" else points(value - reference))
+        for label, value in known
+    ]
+    label, value = known[-1]
+    images = "" if figures.images is None else f" on {figures.images:,} images"
+    return _card("Top-1 accuracy", percent(value), f"{label}{images}", lines)
+
+
+def _size(figures: Figures) -> Html | None:
+    return _two("Size", figures.float_bytes, figures.int8_bytes, size, "smaller", "weights")
+
+
+def _speed(figures: Figures) -> Html | None:
+    where = f" on {figures.engine}" if figures.engine else ""
+    return _two("Speed", figures.float_ms, figures.int8_ms, milliseconds, "as fast", f"batch of {figures.batch}{where}")
+
+
+def _two(title: str, first: float | None, second: float | None, words: object, better: str, note: str) -> Html | None:
+    assert callable(words)
+    pairs = [("float", first, "float"), ("int8", second, "int8")]
+    known = [(label, value, style) for label, value, style in pairs if value is not None]
+    if not known:
+        return None
+    longest = max(value for _, value, _ in known) or 1.0
+    lines = [Line(label, words(value), bar=value / longest, style=style) for label, value, style in known]
+    headline = words(known[-1][1])
+    if first and second:
+        headline = f"{times(first / second)} {better}"
+        if better == "smaller" and second > first:
+            headline = f"{times(second / first)} larger"
+    return _card(title, headline, note, lines)
+
+
+def _agreement(figures: Figures) -> Html | None:
+    if figures.agreement is None:
+        return None
+    lines = [Line("same class", percent(figures.agreement))]
+    if figures.integers_equal is not None:
+        lines.append(Line("integers equal", percent(figures.integers_equal)))
+    exact = figures.integers_equal == 1.0
+    note = "the engine computes what was trained, bit for bit" if exact else "simulated and deployed, the same images"
+    return _card("Agreement", percent(figures.agreement), note, lines)
+
+
+# two runs
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure of two runs; ``more_is_better`` colours the change."""
+
+    label: str
+    field: str
+    words: object
+    more_is_better: bool
+    in_points: bool = False
+
+
+MEASURES = (
+    Measure("Top-1, float", "float_top1", percent, True, True),
+    Measure("Top-1, simulated int8", "simulated_top1", percent, True, True),
+    Measure("Top-1, deployed int8", "deployed_top1", percent, True, True),
+    Measure("Agreement of simulated and deployed", "agreement", percent, True, True),
+    Measure("Integers equal, worst tensor", "integers_equal", percent, True, True),
+    Measure("Size, float", "float_bytes", size, False),
+    Measure("Size, int8", "int8_bytes", size, False),
+    Measure("Time, float", "float_ms", milliseconds, False),
+    Measure("Time, int8", "int8_ms", milliseconds, False),
+    Measure("Speed, int8 over float", "speedup", times, True),
+    Measure("Memory, int8", "int8_memory", size, False),
+)
+
+
+def comparison(first: Figures, second: Figures, names: tuple[str, str]) -> Html:
+    """The figures of two runs, and what changed."""
+    rows = []
+    for measure in MEASURES:
+        before, after = getattr(first, measure.field), getattr(second, measure.field)
+        if before is None and after is None:
+            continue
+        assert callable(measure.words)
+        cells = [tag("td", "" if value is None else measure.words(value), class_="n") for value in (before, after)]
+        change = _change(measure, before, after)
+        rows.append(tag("tr", tag("th", measure.label, scope="row"), cells, tag("td", change, class_="n")))
+    heads = [
+        tag("th", scope="col"),
+        *(tag("th", f"{one} · {name}", scope="col", class_="n") for one, name in zip("AB", names, strict=True)),
+    ]
+    caption = tag("caption", f"Figures of {names[0]} and {names[1]}", class_="unseen")
+    head = tag("thead", tag("tr", heads, tag("th", "Change", scope="col", class_="n")))
+    table = tag("table", caption, head, tag("tbody", rows), class_="plain")
+    return tag("div", table, class_="wide", tabindex="0", role="region", aria_label="Figures, scrolls sideways")
+
+
+def _change(measure: Measure, before: float | None, after: float | None) -> Html | None:
+    if before is None or after is None:
+        return None
+    difference = after - before
+    style = "same" if difference == 0 else "better" if (difference > 0) == measure.more_is_better else "worse"
+    if measure.in_points:
+        words = points(difference)
+        style = "same" if words.startswith("±") else style
+    else:
+        share = round(100 * difference / before, 1) if before else 0.0
+        words = f"{'±' if share == 0 else '+' if share > 0 else MINUS}{abs(share):.1f}\u202f%"
+        style = "same" if share == 0 else style
+    return tag("span", words, class_=style)
+
+
+def sentence(name: str, figures: Figures) -> Html:
+    """The run in one sentence."""
+    parts: list[str] = []
+    final = figures.deployed_top1 if figures.deployed_top1 is not None else figures.simulated_top1
+    if final is not None and figures.float_top1 is not None:
+        parts.append(f"{percent(final)} top-1 in int8, {percent(figures.float_top1)} in float")
+    if figures.smaller is not None and figures.smaller >= 1:
+        parts.append(f"{times(figures.smaller)} smaller")
+    if figures.speedup is not None:
+        parts.append(f"{times(figures.speedup)} as fast")
+    where = f" on {figures.cpu}" if figures.cpu and figures.speedup is not None else ""
+    return join("; ".join(parts), where, "." if parts else "")

@@ -1,0 +1,131 @@
+"""The figures of a run that come first: accuracy, size and speed, in float, simulated and deployed."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from quaver.measure.cpu import CPU
+from quaver.report.gather import Record, Run
+
+
+@dataclass
+class Figures:
+    """What is known; None is not."""
+
+    float_top1: float | None = None
+    simulated_top1: float | None = None
+    deployed_top1: float | None = None
+    simulated_top5: float | None = None
+    deployed_top5: float | None = None
+    agreement: float | None = None
+    integers_equal: float | None = None
+    images: int | None = None
+    float_bytes: int | None = None
+    int8_bytes: int | None = None
+    float_ms: float | None = None
+    int8_ms: float | None = None
+    float_memory: int | None = None
+    int8_memory: int | None = None
+    batch: int | None = None
+    engine: str = ""
+    cpu: str = ""
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast int8 is."""
+        return self.float_ms / self.int8_ms if self.float_ms and self.int8_ms else None
+
+    @property
+    def smaller(self) -> float | None:
+        """How many times as small int8 is."""
+        return self.float_bytes / self.int8_bytes if self.float_bytes and self.int8_bytes else None
+
+
+FROM_REPORT: dict[str, tuple[str, ...]] = {
+    "float_top1": ("fp32_top1",),
+    "simulated_top1": ("int8_top1", "frozen_top1", "qat_top1"),
+    "deployed_top1": ("deployed_top1",),
+    "agreement": ("agreement",),
+    "integers_equal": ("integers_equal",),
+    "images": ("test_images",),
+    "float_bytes": ("fp32_bytes",),
+    "int8_bytes": ("int8_bytes",),
+    "float_ms": ("fp32_ms",),
+    "int8_ms": ("int8_ms",),
+    "engine": ("engine",),
+}
+FROM_VERIFY: dict[str, tuple[str, ...]] = {
+    "simulated_top1": ("accuracy_simulated",),
+    "deployed_top1": ("accuracy_deployed",),
+    "simulated_top5": ("top5_simulated",),
+    "deployed_top5": ("top5_deployed",),
+    "agreement": ("agreement",),
+    "integers_equal": ("integers_equal",),
+    "images": ("images",),
+    "engine": ("engine",),
+}
+
+
+def figures_of(run: Run) -> Figures:
+    """The figures from all records; what was measured by itself comes before what a report repeats."""
+    found = Figures(batch=1)
+    for record, names in ((run.report, FROM_REPORT), (run.verify, FROM_VERIFY)):
+        _take(found, record, names)
+    cpu = run.bench.get("cpu") or run.verify.get("cpu") or run.report.get("cpu")
+    found.cpu = _cpu(cpu)
+    try:
+        _speed(found, run.bench)
+    except (LookupError, TypeError, ValueError) as error:
+        run.troubles.append(
+            f"{run.folder}: what quaver bench says is not as it was written: {type(error).__name__} {error}."
+        )
+    return found
+
+
+def _take(found: Figures, record: Record, names: dict[str, tuple[str, ...]]) -> None:
+    kinds = {one.name: one.type for one in fields(Figures)}
+    for name, keys in names.items():
+        value = next((record[key] for key in keys if record.get(key) is not None), None)
+        is_right = isinstance(value, str) if kinds[name] is str else _is_number(value)
+        if value is not None and is_right:
+            setattr(found, name, value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _speed(found: Figures, bench: Record) -> None:
+    """The smallest batch: the first int8 model beside the best float one."""
+    rows = bench.get("latencies", [])
+    if not rows:
+        return
+    batch = min(row["batch"] for row in rows)
+    alike = [row for row in rows if row["batch"] == batch]
+    int8 = next((row for row in alike if not row["is_float"]), None)
+    best = min((row for row in alike if row["is_float"]), key=lambda row: float(row["median_ms"]), default=None)
+    prints = {(row["model"], row["engine"]): row for row in bench.get("footprints", [])}
+    for row, milliseconds, size, memory in (
+        (int8, "int8_ms", "int8_bytes", "int8_memory"),
+        (best, "float_ms", "float_bytes", "float_memory"),
+    ):
+        if row is None:
+            continue
+        setattr(found, milliseconds, float(row["median_ms"]))
+        print_ = prints.get((row["model"], row["engine"]), {})
+        setattr(found, memory, print_.get("run_bytes"))
+        if getattr(found, size) is None:
+            setattr(found, size, print_.get("file_bytes"))
+    found.batch = batch
+
+
+def _cpu(record: Any) -> str:
+    """The processor in words."""
+    if not isinstance(record, dict):
+        return record if isinstance(record, str) else ""
+    if isinstance(record.get("words"), str):
+        return str(record["words"])
+    try:
+        known = {key: value for key, value in record.items() if key in {one.name for one in fields(CPU)}}
+        return CPU(**(known | {"abilities": tuple(known["abilities"])})).words()
+    except (LookupError, TypeError):
+        return str(record.get("model", ""))

@@ -1,0 +1,152 @@
+"""The records of a run, from the files of its folder; what is not there is named, with the command that makes it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from quaver.analysis import Analysis
+from quaver.errors import QuaverError, StorageError
+from quaver.program.outline import Outline, outline
+from quaver.program.storage import JSON_NAME
+from quaver.runtime.artefact import SUFFIXES, provenance, provenance_file
+
+Record = dict[str, Any]
+T = TypeVar("T")
+
+BENCH: Record = {"latencies": {}, "footprints": {}, "profiles": {"layers": {}, "findings": {}}}
+"""The lists of records in what quaver bench writes."""
+
+PROGRAMS = ("int8", "float", "mobile")
+"""Folders with a program, the one to show first."""
+
+
+@dataclass
+class Run:
+    """What a folder says about a run. Empty records were not there; ``troubles`` are files that could not be read."""
+
+    folder: Path
+    report: Record = field(default_factory=dict)
+    metrics: list[Record] = field(default_factory=list)
+    verify: Record = field(default_factory=dict)
+    bench: Record = field(default_factory=dict)
+    origins: dict[str, Record] = field(default_factory=dict)
+    analysis: Analysis | None = None
+    program: Outline | None = None
+    program_folder: str = ""
+    troubles: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.resolve().name
+
+    @property
+    def missing(self) -> list[tuple[str, str]]:
+        """What is not there, and the command that makes it."""
+        folder = self.folder
+        model, program = folder / "int8" / "model.xml", folder / (self.program_folder or "int8")
+        options = [
+            (self.report, "Accuracy and size", f"quaver quantize --model_save_dir {folder}"),
+            (self.metrics, "Training curves", f"quaver quantize --model_save_dir {folder}"),
+            (self.program, "Layers and network", f"quaver convert PROGRAM {folder}"),
+            (self.analysis, "Errors and histograms", f"quaver analyze {program} DATA --json {folder / 'analysis.json'}"),
+            (
+                self.verify or "agreement" in self.report,
+                "Simulated against deployed",
+                f"quaver verify {program} {model} DATA --json {folder / 'verify.json'}",
+            ),
+            (
+                self.bench,
+                "Executed precision, time of each layer, memory",
+                f"quaver bench {model} --float FLOAT_MODEL --layers --json {folder / 'bench.json'}",
+            ),
+        ]
+        return [(what, command) for there, what, command in options if not there]
+
+
+def gather(folder: str | Path) -> Run:
+    """Read all that is there; a file that is damaged is left out and named in ``troubles``."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise StorageError(f"{folder}: there is no such folder. quaver demo or quaver quantize makes one to report on.")
+    run = Run(folder)
+    run.report = _read(run, folder / "report.json", _object) or {}
+    run.metrics = _read(run, folder / "metrics.jsonl", _lines) or []
+    run.analysis = _read(run, folder / "analysis.json", Analysis.load)
+    run.verify = _first(run, "verify*.json", "agreement", {"layers": {}})
+    run.bench = _first(run, "bench*.json", "latencies", BENCH)
+    for name in PROGRAMS:
+        if run.program is None and (folder / name / JSON_NAME).exists():
+            run.program = _read(run, folder / name / JSON_NAME, lambda path: outline(path.parent))
+            run.program_folder = name
+    for name in ("int8", "mobile", "fp32"):
+        for file in sorted((folder / name).glob("*")):
+            if file.suffix in SUFFIXES and provenance_file(file).exists():
+                run.origins[f"{name}/{file.name}"] = _read(run, file, provenance) or {}
+    if not (run.report or run.metrics or run.analysis or run.verify or run.bench or run.program):
+        raise StorageError(
+            f"{folder}: holds none of the files of a run. quaver demo or quaver quantize makes such a folder."
+        )
+    return run
+
+
+def _first(run: Run, pattern: str, key: str, outline: Record) -> Record:
+    """The first file of this pattern that has the key."""
+    for path in sorted(run.folder.glob(pattern)):
+        content = _read(run, path, _object)
+        if content is None or key not in content:
+            continue
+        if _fits(content, outline):
+            return content
+        run.troubles.append(f"{path}: is not as the command wrote it. Run the command again.")
+    return {}
+
+
+def _fits(content: Record, outline: Record) -> bool:
+    """Whether what should be a list of records is one, all the way down."""
+    return all(
+        isinstance(content.get(key, []), list)
+        and all(isinstance(item, dict) and _fits(item, inner) for item in content.get(key, []))
+        for key, inner in outline.items()
+    )
+
+
+def _read(run: Run, path: Path, reader: Callable[[Path], T]) -> T | None:
+    if not path.exists():
+        return None
+    try:
+        return reader(path)
+    except QuaverError as error:
+        run.troubles.append(str(error))
+        return None
+
+
+def _object(path: Path) -> Record:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise StorageError(f"{path}: cannot be read: {error}.") from error
+    if not isinstance(content, dict):
+        raise StorageError(f"{path}: is not a record of figures.")
+    return content
+
+
+def _lines(path: Path) -> list[Record]:
+    """The records of a file with one per line; a last line that was cut off is passed over."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path}: cannot be read: {error}.") from error
+    found = []
+    for index, line in enumerate(lines):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if index == len(lines) - 1:
+                break
+            raise StorageError(f"{path}: line {index + 1} cannot be read: {error}.") from error
+        if isinstance(record, dict):
+            found.append(record)
+    return found

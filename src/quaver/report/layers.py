@@ -1,0 +1,165 @@
+"""Every layer of a run as one row: what the program, the analysis, the engine and the comparison with it say."""
+
+import re
+from dataclasses import dataclass, field
+
+from quaver.analysis.records import LayerStatistics, TensorStatistics, WeightStatistics
+from quaver.program import OpRecord
+from quaver.report.gather import Record, Run
+
+_HOST = re.compile(r"(?:folded into|computed with) '(.*?)'")
+
+
+@dataclass
+class Row:
+    """A layer. ``precision`` is what the program says: int8, float, or fused (part of ``host``).
+
+    ``index`` counts all ops, ``place`` those that are not part of another, from 1.
+    """
+
+    index: int
+    name: str
+    type: str
+    source: str = ""
+    scope: str = ""
+    precision: str = "float"
+    host: str = ""
+    reason: str = ""
+    fused: list[str] = field(default_factory=list)
+    thresholds: dict[str, list[float]] = field(default_factory=dict)
+    bits: str = ""
+    sqnr_db: float | None = None
+    input_sqnr_db: float | None = None
+    weight_sqnr_db: float | None = None
+    clipped: float | None = None
+    zeros: float | None = None
+    only: float | None = None
+    without: float | None = None
+    tensors: list[str] = field(default_factory=list)
+    weight: str = ""
+    executed: str = ""
+    kernel: str = ""
+    microseconds: float | None = None
+    share: float | None = None
+    differ: float | None = None
+    place: int = 0
+
+    @property
+    def is_float(self) -> bool:
+        """Does it compute in float, by the engine's word or else by the program's?"""
+        return self.executed.startswith(("f", "bf")) if self.executed else self.precision == "float"
+
+
+def rows_of(run: Run) -> list[Row]:
+    """The layers in the order of the network."""
+    rows = _from_program(run) or _from_analysis(run)
+    by_name = {row.name: row for row in rows}
+    for row in rows:
+        if row.host in by_name:
+            by_name[row.host].fused.append(row.type)
+    for place, row in enumerate((row for row in rows if row.precision != "fused"), 1):
+        row.place = place
+    if run.analysis is not None:
+        tensors = {tensor.name: tensor for tensor in run.analysis.tensors}
+        weights = {weight.name: weight for weight in run.analysis.weights}
+        for layer in run.analysis.layers:
+            if layer.name in by_name:
+                _add_statistics(by_name[layer.name], layer, tensors, weights)
+    asked = " ".join(run.program.history) if run.program is not None else ""
+    for row in rows:
+        row.bits = row.bits or _bits(row, asked)
+    parts = (
+        (_add_execution, run.bench, "what quaver bench says"),
+        (_add_differences, run.verify, "what quaver verify says"),
+    )
+    for add, record, words in parts:
+        try:
+            add(record, by_name)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            run.troubles.append(f"{run.folder}: {words} is not as it was written: {type(error).__name__} {error}.")
+    return rows
+
+
+def _from_program(run: Run) -> list[Row]:
+    if run.program is None:
+        return []
+    records = list(run.program.records) or [OpRecord(op.name, op.type, "", "", False, "") for op in run.program.ops]
+    return [_row(index, record) for index, record in enumerate(records)]
+
+
+def _row(index: int, record: OpRecord) -> Row:
+    host = _HOST.match(record.reason)
+    return Row(
+        index=index,
+        name=record.name,
+        type=record.type,
+        source=record.source,
+        scope=record.scope,
+        precision="int8" if record.quantized else "fused" if host else "float",
+        host=host[1] if host else "",
+        reason=record.reason,
+        thresholds=record.thresholds,
+    )
+
+
+def _from_analysis(run: Run) -> list[Row]:
+    if run.analysis is None:
+        return []
+    return [
+        Row(index, layer.name, layer.type, scope=layer.scope, precision="int8")
+        for index, layer in enumerate(run.analysis.layers)
+    ]
+
+
+def _add_statistics(
+    row: Row, layer: LayerStatistics, tensors: dict[str, TensorStatistics], weights: dict[str, WeightStatistics]
+) -> None:
+    read = [tensors[name] for name in layer.inputs if name in tensors]
+    row.sqnr_db, row.input_sqnr_db, row.weight_sqnr_db = layer.sqnr_db, layer.input_sqnr_db, layer.weight_sqnr_db
+    row.tensors = [tensor.name for tensor in read]
+    row.weight = layer.weight if layer.weight in weights else ""  # type: ignore[assignment]
+    if read:
+        row.clipped = max(tensor.clipped for tensor in read)
+        row.zeros = max(tensor.zeros for tensor in read)
+        if not row.thresholds:
+            row.thresholds = {"input": [read[0].threshold]}
+            if row.weight:
+                row.thresholds["weight"] = list(weights[row.weight].thresholds)
+    row.only = None if layer.only is None else layer.only.accuracy
+    row.without = None if layer.without is None else layer.without.accuracy
+    parts = [("W", layer.weight_bits), ("A", layer.activation_bits)]
+    row.bits = " ".join(f"{letter}{bits}" for letter, bits in parts if bits is not None)
+
+
+def _bits(row: Row, asked: str) -> str:
+    """Without an analysis: the bits that the passes were asked for, of what an int8 layer rounds."""
+    if row.precision != "int8":
+        return ""
+    has = {"weight": "weight" in row.thresholds, "activation": any(role.startswith("input") for role in row.thresholds)}
+    found = {name: re.search(rf"{name}_bits=(\d+)", asked) for name, there in has.items() if there}
+    return " ".join(f"{name[0].upper()}{match[1]}" for name, match in found.items() if match)
+
+
+def _add_execution(bench: Record, rows: dict[str, Row]) -> None:
+    """Precision and time by the engine's own account, of the first model that is not float."""
+    profiles = [profile for profile in bench.get("profiles", []) if profile.get("layers") and not profile.get("is_float")]
+    for layer in profiles[0]["layers"] if profiles else []:
+        known = [rows[name] for name in layer.get("ops", []) if name in rows]
+        for position, row in enumerate(known):
+            if not row.executed:
+                row.executed, row.kernel = str(layer["precision"]), str(layer.get("kernel", ""))
+            if position == 0:  # one time for several ops: it is the first one's
+                row.microseconds = (row.microseconds or 0.0) + float(layer["microseconds"])
+                row.share = (row.share or 0.0) + float(layer["share"])
+
+
+def _add_differences(verify: Record, rows: dict[str, Row]) -> None:
+    """The share of integers that the engine computed otherwise."""
+    for layer in verify.get("layers", []):
+        if layer["name"] in rows and layer["size"]:
+            rows[layer["name"]].differ = layer["differ"] / layer["size"]
+
+
+def counts(rows: list[Row]) -> dict[str, int]:
+    """How many layers of each precision, and fused ops."""
+    return {kind: sum(row.precision == kind for row in rows) for kind in ("int8", "float", "fused")}

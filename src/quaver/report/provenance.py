@@ -1,0 +1,57 @@
+"""Where a run comes from: versions, passes, machine, checksums."""
+
+import re
+from typing import Any
+
+from quaver.report.figures import figures_of
+from quaver.report.gather import Run
+from quaver.report.html import Html, join, tag
+
+
+def provenance_of(runs: list[Run]) -> Html | None:
+    """A list for each run."""
+    made = [(run, _entries(run)) for run in runs]
+    parts = [
+        tag("div", len(runs) > 1 and tag("h3", run.name), tag("dl", entries, class_="facts"))
+        for run, entries in made
+        if entries
+    ]
+    return join(*parts) if parts else None
+
+
+def _entries(run: Run) -> list[Html]:
+    figures = figures_of(run)
+    facts: list[tuple[str, Any]] = [("Folder", tag("code", str(run.folder)))]
+    first = next(iter(run.origins.values()), {})
+    facts.append(("Made with", _versions(run, first)))
+    if figures.engine:
+        facts.append(("Engine", figures.engine))
+    if figures.cpu:
+        facts.append(("Processor", figures.cpu))
+    if run.program is not None:
+        shapes = [
+            f"{name} ({', '.join('any' if size is None else str(size) for size in shape)})"
+            for name, shape in run.program.inputs.items()
+        ]
+        facts.append(("Inputs", ", ".join(shapes)))
+        passes = [re.sub(r", \w+=None", "", step) for step in run.program.history]  # options that were not used
+        facts.append(("Passes", tag("ol", [tag("li", tag("code", step)) for step in passes])))
+    if run.analysis is not None:
+        facts.append(("Analysis", f"{run.analysis.images:,} images of a {run.analysis.stage} program"))
+    if first.get("source"):
+        facts.append(("Weights", tag("code", f"sha256 {first['source']}")))
+    sums = [
+        tag("li", tag("span", f"{name.rpartition('/')[0]}/{file}"), tag("code", digest))
+        for name, origin in run.origins.items()
+        for file, digest in origin.get("files", {}).items()
+    ]
+    if sums:
+        title = tag("summary", f"{len(sums)} checksums")
+        facts.append(("Files", tag("details", title, tag("ul", sums, class_="sums"))))
+    return [tag("div", tag("dt", label), tag("dd", value)) for label, value in facts if value]
+
+
+def _versions(run: Run, origin: dict[str, Any]) -> str:
+    engines = run.bench.get("versions")
+    versions = {"quaver": origin.get("quaver", "")} | (engines if isinstance(engines, dict) else {})
+    return ", ".join(f"{name} {value}" for name, value in versions.items() if value)

@@ -1,0 +1,62 @@
+"""Numbers as people read them."""
+
+MINUS = "\u2212"
+
+
+def percent(value: float | None, digits: int = 2) -> str:
+    """A share in percent."""
+    return "" if value is None else f"{100 * value:.{digits}f}\u202f%"
+
+
+def points(value: float) -> str:
+    """A difference of shares, in percentage points, with its sign.
+
+    >>> points(-0.0012), points(0.0)
+    ('−0.12', '±0.00')
+    """
+    rounded = round(100 * value, 2)
+    return f"{'±' if rounded == 0 else '+' if rounded > 0 else MINUS}{abs(rounded):.2f}"
+
+
+def size(count: float | None) -> str:
+    """Bytes."""
+    if count is None:
+        return ""
+    return f"{count / 1024:,.0f}\u202fKiB" if count < 2**20 else f"{count / 2**20:,.1f}\u202fMiB"
+
+
+def milliseconds(value: float | None) -> str:
+    """A duration, in three digits."""
+    if value is None:
+        return ""
+    digits = 3 if value < 1 else 2 if value < 10 else 1 if value < 100 else 0
+    return f"{value:,.{digits}f}\u202fms"
+
+
+def times(value: float) -> str:
+    """A factor.
+
+    >>> times(2.08)
+    '2.1×'
+    """
+    return f"{value:.1f}×"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number in a few significant digits, plainly written where that is short.
+
+    >>> number(3.14159), number(0.00001234), number(None)
+    ('3.14', '1.23e−5', '')
+    """
+    if value is None:
+        return ""
+    if value != 0 and not 1e-4 <= abs(value) < 1e6:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
+    text = f"{value:#.{digits}g}".removesuffix(".") if abs(value) < 1000 else f"{value:,.0f}"
+    return text.replace("-", MINUS)
+
+
+def decibels(value: float | None) -> str:
+    """Signal to noise."""
+    return "" if value is None else f"{value:.1f}".replace("-", MINUS)

@@ -1,0 +1,39 @@
+"""A moving average of the weights, which often is a better model than the weights themselves."""
+
+import torch
+from torch import Tensor
+
+from quaver.program import Program
+
+
+class Average:
+    """``average ← decay·average + (1 − decay)·weights`` after each step, of parameters and batch-norm statistics.
+
+    The decay starts low, ``(1 + step)/(10 + step)``, so that the first weights are forgotten soon. Ranges of quantizers are
+    averages already, of the same activations, and are left out.
+    """
+
+    def __init__(self, program: Program, decay: float) -> None:
+        self.decay = decay
+        root = program.placements.root
+        buffers = {name: tensor for name, tensor in program.named_buffers() if tensor.is_floating_point()}
+        self.live: dict[str, Tensor] = {
+            name: tensor.detach()
+            for name, tensor in (dict(program.named_parameters()) | buffers).items()
+            if not (root and name.startswith(f"{root}."))
+        }
+        self.values = {name: tensor.clone() for name, tensor in self.live.items()}
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        """Let the weights after ``step`` in."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        torch._foreach_lerp_(list(self.values.values()), list(self.live.values()), 1 - decay)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Put the average in the place of the weights and the weights in its own; twice is as before."""
+        for name, live in self.live.items():
+            kept = live.clone()
+            live.copy_(self.values[name])
+            self.values[name].copy_(kept)

@@ -1,0 +1,143 @@
+"""Checkpoints: a run's state as a safetensors and a JSON file, whole or not there, the last two kept.
+
+The JSON file is written last and names the tensors' file with its checksum: whenever a crash comes, a checkpoint that has
+its JSON file is whole. Nothing is pickled.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from quaver.errors import StorageError
+from quaver.files import write_atomically
+
+FORMAT, VERSION = "quaver.checkpoint", 1
+KEPT = 2
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run's state at one moment: its tensors by name, and everything else as plain values."""
+
+    name: str
+    tensors: dict[str, Tensor]
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The checkpoints in a folder; names sort in the order of time."""
+
+    folder: Path
+
+    def names(self) -> list[str]:
+        """Every checkpoint that was finished, oldest first."""
+        return sorted(path.stem for path in self.folder.glob("*.json"))
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint and drop those before the last two. If that fails, the ones before are as they were."""
+        import safetensors.torch  # at first use: training without a folder works without it
+
+        own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()}
+        content = safetensors.torch.save(own)
+        digest = hashlib.sha256(content).hexdigest()
+        tensors = f"{checkpoint.name}-{digest[:16]}.safetensors"  # by content: one of the same name stays whole till the end
+        body = {"record": checkpoint.record, "tensors": tensors, "tensors_sha256": digest}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.folder / tensors, content)
+            write_atomically(self._record(checkpoint.name), _sealed(body))
+        except OSError as error:
+            raise StorageError(self._not_written(checkpoint.name, error)) from error
+        self._drop_all_but(self.names()[-KEPT:])
+
+    def newest(self, say: Say) -> Checkpoint | None:
+        """The newest checkpoint that is whole, or None where none was written; ``say`` hears of damaged ones."""
+        damage = []
+        for name in reversed(self.names()):
+            try:
+                checkpoint = self.read(name)
+            except StorageError as error:
+                damage.append(str(error))
+                continue
+            for words in damage:
+                say(f"{words} Going on from the one before, {name}.")
+            return checkpoint
+        if damage:
+            raise StorageError(" ".join(damage) + " There is no other: start again without --checkpoint.")
+        return None
+
+    def read(self, name: str) -> Checkpoint:
+        """One checkpoint, whole, or an error that says what is wrong with it."""
+        import safetensors.torch
+
+        body = self._opened(name)
+        path = self.folder / Path(body["tensors"]).name
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise StorageError(f"{path}: the checkpoint is damaged: {error}.") from error
+        if hashlib.sha256(content).hexdigest() != body["tensors_sha256"]:
+            raise StorageError(f"{path}: the checkpoint is damaged: its checksum differs from the one saved.")
+        return Checkpoint(name, safetensors.torch.load(content), body["record"])
+
+    def set_aside(self, after: str) -> None:
+        """Put checkpoints newer than ``after`` out of the way: damaged ones, when a run goes on from the one before."""
+        for name in self.names():
+            if name > after:
+                path = self._record(name)
+                path.replace(path.with_suffix(".damaged"))
+
+    def _opened(self, name: str) -> dict[str, Any]:
+        path = self._record(name)
+        try:
+            whole = json.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be read: {error}.") from error
+        except (ValueError, RecursionError) as error:
+            raise StorageError(f"{path}: the checkpoint is damaged or was cut off: {error}.") from error
+        if not isinstance(whole, dict) or whole.get("format") != FORMAT:
+            raise StorageError(f"{path}: this is not a checkpoint that Quaver wrote.")
+        if whole.get("version") != VERSION:
+            raise StorageError(f"{path}: version {whole.get('version')!r} of the format; this Quaver reads {VERSION}.")
+        body: dict[str, Any] = whole.get("checkpoint", {})
+        if hashlib.sha256(_plain(body).encode()).hexdigest() != whole.get("sha256"):
+            raise StorageError(f"{path}: the checkpoint is damaged: its checksum differs from the one saved.")
+        return body
+
+    def _drop_all_but(self, kept: list[str]) -> None:
+        needed = {self._record(name).name for name in kept}
+        for name in kept:
+            with suppress(StorageError):  # a damaged one needs nothing
+                needed.add(self._opened(name)["tensors"])
+        for path in sorted(self.folder.iterdir()):  # a record goes before its tensors
+            if path.name not in needed and path.suffix in (".json", ".safetensors", ".draft"):
+                with suppress(OSError):  # the new checkpoint is in place; a leftover costs only its bytes
+                    path.unlink()
+
+    def _not_written(self, name: str, error: OSError) -> str:
+        names = self.names()
+        older = f"The checkpoint before, {names[-1]}, is intact" if names else "There is none before it"
+        return (
+            f"{self._record(name)}: the checkpoint could not be written: {error}. {older}. Make room, then go on from there."
+        )
+
+    def _record(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+
+def _plain(body: dict[str, Any]) -> str:
+    return json.dumps(body, separators=(",", ":"))
+
+
+def _sealed(body: dict[str, Any]) -> bytes:
+    text = _plain(body)
+    seal = hashlib.sha256(text.encode()).hexdigest()
+    return f'{{"format":"{FORMAT}","version":{VERSION},"sha256":"{seal}","checkpoint":\n{text}\n}}\n'.encode()

@@ -1,0 +1,128 @@
+"""Who hears how training goes: a screen, a file of metrics, TensorBoard."""
+
+import json
+import os
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from quaver.errors import ConfigError, StorageError
+
+
+@dataclass(frozen=True)
+class Position:
+    """The next batch to train on; ``step`` counts batches over all epochs."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is said of a moment in training: the phase's name, where it is, figures by name, and how fast it went."""
+
+    phase: str
+    at: Position
+    figures: dict[str, float]
+    seconds_per_batch: float = 0.0
+    images_per_second: float = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """All of it but the speed, which differs from run to run: equal runs leave equal files."""
+        return {"phase": self.phase, "epoch": self.at.epoch, "step": self.at.step, **self.figures}
+
+
+class Listener:
+    """Hears everything and does nothing; subclasses do what they like."""
+
+    def started(self, phase: str, at: Position, steps_per_epoch: int, epochs: int) -> None:
+        """Training begins, or goes on, at a position."""
+
+    def stepped(self, at: Position) -> None:
+        """A step was done; called every time, so it must cost nothing."""
+
+    def logged(self, line: Line) -> None:
+        """Figures of a batch."""
+
+    def evaluated(self, line: Line) -> None:
+        """Figures over the test set after an epoch."""
+
+    def said(self, words: str) -> None:
+        """Something a user should know."""
+
+    def mark(self) -> int:
+        """Where this listener's record stands; what is behind it may be cut off again."""
+        return 0
+
+    def cut(self, mark: int) -> None:
+        """Forget what came after a mark: the run goes on from a checkpoint made there."""
+
+
+class MetricsFile(Listener):
+    """Every line as JSON, one per line of a file; no times, so that equal runs leave equal files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def logged(self, line: Line) -> None:
+        """A line with the batch."""
+        self._write(line.record() | {"batch": line.at.batch})
+
+    def evaluated(self, line: Line) -> None:
+        """A line under ``evaluation``."""
+        self._write({"phase": line.phase, "epoch": line.at.epoch, "step": line.at.step, "evaluation": line.figures})
+
+    def mark(self) -> int:
+        """The file's length."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def cut(self, mark: int) -> None:
+        """The file as it was at the mark."""
+        if self.mark() > mark:
+            os.truncate(self.path, mark)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        line = json.dumps(_plain(record))
+        try:
+            with open(self.path, "ab") as file:
+                file.write(f"{line}\n".encode())
+                file.flush()
+                os.fsync(file.fileno())  # what a checkpoint counts on must outlast a crash as it does
+        except OSError as error:
+            raise StorageError(f"{self.path}: could not be written: {error}. Make room, then go on.") from error
+
+
+def _plain(value: Any) -> Any:
+    """The same with words for NaN and infinity, for which JSON has none."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+class TensorBoard(Listener):
+    """TensorBoard event files, written by the ``tensorboard`` package."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ConfigError(
+                '--tensorboard: the package is not installed. pip install "quaver[tensorboard]", or leave the flag out: '
+                "metrics.jsonl has the same figures."
+            ) from error
+        self.writer = SummaryWriter(folder)  # type: ignore[no-untyped-call]
+
+    def logged(self, line: Line) -> None:
+        """Figures and speed."""
+        self._write(line, line.figures | {"images_per_second": line.images_per_second})
+
+    def evaluated(self, line: Line) -> None:
+        """Figures over the test set, under ``evaluation``."""
+        self._write(line, {f"evaluation/{name}": value for name, value in line.figures.items()})
+        self.writer.flush()  # type: ignore[no-untyped-call]
+
+    def _write(self, line: Line, figures: dict[str, float]) -> None:
+        for name, value in figures.items():
+            self.writer.add_scalar(f"{line.phase}/{name}", value, line.at.step)  # type: ignore[no-untyped-call]

@@ -1,0 +1,285 @@
+"""The trainer: a phase of training from its first step, or from a checkpoint, to its last, bit for bit the same."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from quaver.config.recipe import NEVER, QuantPhase
+from quaver.errors import StoppedError, TrainingError
+from quaver.training.average import Average
+from quaver.training.batch_norm import reestimate
+from quaver.training.checkpoint import Checkpoint
+from quaver.training.interruption import Interruption
+from quaver.training.job import Job
+from quaver.training.listener import Line, Position
+from quaver.training.rng import random_state, restore_random_state
+from quaver.training.runner import Runner
+from quaver.training.schedules import learning_rate
+from quaver.training.state import State, optimizers_for, under
+from quaver.training.task import Batches
+from quaver.training.watchdog import Watchdog
+
+ROLLBACKS = 3  # a run that goes wrong once more is not helped by another
+
+
+class Trainer:
+    """Trains a program. `run` gives the figures of merit at the end; the program then holds the result."""
+
+    def __init__(self, job: Job, stop: Interruption | None = None) -> None:
+        self.job, self.phase = job, job.phase
+        self.stop = stop or Interruption()
+        self.state = State(
+            job.program,
+            optimizers_for(job.program, job.phase),
+            Watchdog(job.program, job.ranks),
+            Average(job.program, job.phase.ema) if job.phase.ema else None,
+        )
+        self.runner = Runner(job.program, compile=job.phase.compile, ranks=job.ranks)
+        self.view = job.program.clone(for_test=True)
+        self._clock, self._timed = time.perf_counter(), 0
+
+    # the run
+
+    def run(self, start: Checkpoint | None = None) -> dict[str, float]:
+        """Train to the end, from the beginning or from a checkpoint of this phase."""
+        if start is not None:
+            self._go_on_from(start)
+        else:
+            torch.manual_seed(self.job.seed + self.job.ranks.rank)
+            self._save()
+        for listener in self.job.listeners:
+            listener.started(self.job.name, self.state.at, len(self.job.batches), self.phase.num_epochs)
+        while self.state.at.epoch < self.phase.num_epochs:
+            try:
+                self._epoch()
+            except _WrongError as wrong:
+                self._roll_back(str(wrong))
+            except _AskedError:
+                self._save()
+                raise StoppedError(self._farewell(), self.stop.number or max(self.stop.WATCHED)) from None
+        return self._finished()
+
+    def _epoch(self) -> None:
+        epoch, images = self.state.at.epoch, None
+        self.runner.arrange(
+            fixed_statistics=_reached(self.phase.freeze_bn_epoch, epoch),
+            observing=not (isinstance(self.phase, QuantPhase) and _reached(self.phase.freeze_observers_epoch, epoch)),
+        )
+        self._clock, self._timed = time.perf_counter(), self.state.at.step
+        for batch in self.job.batches.epoch(epoch, start=self.state.at.batch):
+            images, target = self._here(batch)
+            output, loss = self._step(images, target)
+            at = self.state.at
+            self.state.at = replace(at, batch=at.batch + 1, step=at.step + 1)
+            self._between_steps(images, target, output, loss)
+        if images is not None:
+            self._watch(images)
+        self.state.metrics = self._evaluated()
+        for listener in self.job.listeners:
+            listener.evaluated(Line(self.job.name, self.state.at, self.state.metrics))
+        self.state.at = Position(epoch + 1, 0, self.state.at.step)
+        self._save()
+
+    def _step(self, images: Tensor, target: Any) -> tuple[Any, Tensor]:
+        step, optimizers = self.state.at.step, self.state.optimizers
+        rate = learning_rate(self.phase, step, self.job.steps_per_epoch or len(self.job.batches))
+        for group in optimizers[0].param_groups:
+            group["lr"] = rate * self.state.lr_factor
+        with torch.autocast(self.job.device.type, torch.bfloat16, enabled=self.phase.bf16):
+            output = self.runner(images)
+            loss = self._loss(output, target, images)
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        if self.phase.clip_norm:
+            nn.utils.clip_grad_norm_(self.job.program.parameters(), self.phase.clip_norm)
+        for optimizer in optimizers:
+            optimizer.step()
+        if self.state.average is not None:
+            self.state.average.update(step)
+        self.state.watchdog.note(loss)
+        return output, loss
+
+    def _loss(self, output: Any, target: Any, images: Tensor) -> Tensor:
+        loss = self.job.task.loss(output, target)
+        if self.job.teacher is None or not isinstance(self.phase, QuantPhase) or not self.phase.distill:
+            return loss
+        with torch.no_grad():
+            wise = self.job.teacher(images)
+        task: Any = self.job.task
+        learned: Tensor = task.distillation(output, wise, self.phase.distill_temperature)
+        return (1 - self.phase.distill) * loss + self.phase.distill * learned
+
+    def _between_steps(self, images: Tensor, target: Any, output: Any, loss: Tensor) -> None:
+        at = self.state.at
+        for listener in self.job.listeners:
+            listener.stepped(at)
+        logged = (at.batch - 1) % self.job.log_period == 0
+        if logged:
+            self._log(images, target, output, loss)
+        if at.batch < len(self.job.batches):  # what is due after the last batch is done at the end of the epoch
+            due = at.step % self.job.checkpoint_period == 0
+            if due or at.step % self.phase.watchdog_period == 0:
+                self._watch(images)
+            if due:
+                self._save()
+        if self.job.ranks.world == 1 or logged:  # several processes have to agree, which takes time
+            self._stop_if_asked()
+
+    def _log(self, images: Tensor, target: Any, output: Any, loss: Tensor) -> None:
+        figures = {"loss": loss.detach().float()}
+        if hasattr(self.job.task, "figures"):
+            figures |= self.job.task.figures(output, target)
+        means = self.job.ranks.total(torch.stack(list(figures.values()))) / self.job.ranks.world
+        values = dict(zip(figures, means.tolist(), strict=True))
+        values["lr"] = self.state.optimizers[0].param_groups[0]["lr"]
+        at, now = self.state.at, time.perf_counter()
+        seconds = (now - self._clock) / max(at.step - self._timed, 1)
+        self._clock, self._timed = now, at.step
+        per_second = len(images) * self.job.ranks.world / max(seconds, 1e-9)
+        for listener in self.job.listeners:
+            listener.logged(Line(self.job.name, replace(at, batch=at.batch - 1), values, seconds, per_second))
+
+    def _evaluated(self) -> dict[str, float]:
+        """The figures of merit as they are, with the averaged weights if there are any."""
+        if self.job.test is None:
+            return {}
+        average = self.state.average
+        if average is None:
+            return self._merit(self.job.test)
+        average.swap()
+        try:
+            return self._merit(self.job.test)
+        finally:
+            average.swap()
+
+    def _merit(self, test: Batches) -> dict[str, float]:
+        # several processes would have to agree between two batches
+        return self.job.task.evaluate(
+            self.view, _Stoppable(test, self._stop_if_asked) if self.job.ranks.world == 1 else test
+        )
+
+    def _finished(self) -> dict[str, float]:
+        """Make the program what it is to be: averaged weights, statistics measured anew."""
+        if self.state.average is not None:
+            self.state.average.swap()
+        if self.phase.reestimate_bn:
+            self.runner.arrange(fixed_statistics=False, observing=False)
+            batches = zip(range(self.phase.reestimate_bn), self.job.batches.epoch(self.phase.num_epochs), strict=False)
+            reestimate(self.job.program, self.runner, (self._here(batch)[0] for _, batch in batches))
+        if self.job.test is not None and (self.phase.reestimate_bn or not self.state.metrics):
+            self.state.metrics = self.job.task.evaluate(self.view, self.job.test)
+        return self.state.metrics
+
+    # what can go wrong
+
+    def _watch(self, images: Tensor) -> None:
+        if self.phase.watchdog == "off":
+            return
+        problem = self.state.watchdog.look(images)
+        if problem is None:
+            return
+        where = f"{self.job.name}: epoch {self.state.at.epoch}, batch {self.state.at.batch}: {problem}"
+        if self.phase.watchdog != "warn":
+            raise _WrongError(where)
+        self._say(f"warning: {where}")
+
+    def _roll_back(self, problem: str) -> None:
+        """Back to the last checkpoint with a lower learning rate, where that was chosen and may still help."""
+        checkpoints, rollbacks = self.job.checkpoints, self.state.rollbacks
+        if self.phase.watchdog != "rollback" or len(rollbacks) >= ROLLBACKS or checkpoints is None:
+            raise TrainingError(f"{problem} ({len(rollbacks)} rollbacks did not help.)" if rollbacks else problem)
+        rollbacks, factor = [*rollbacks, problem], self.state.lr_factor * self.phase.rollback_lr_factor
+        self._go_on_from(self.job.ranks.from_first(checkpoints.newest(self._say) if self.job.ranks.first else None))
+        self.state.rollbacks, self.state.lr_factor = rollbacks, factor
+        at = self.state.at
+        self._say(
+            f"{problem}\nrolled back to epoch {at.epoch}, batch {at.batch}; learning rate times {factor:g} from here on"
+        )
+
+    def _stop_if_asked(self) -> None:
+        if any(self.job.ranks.gathered(self.stop.number)):
+            raise _AskedError
+
+    def _farewell(self) -> str:
+        where = f"stopped at epoch {self.state.at.epoch}, batch {self.state.at.batch}"
+        return f"{where}, and saved. Go on with: {self.job.resume}" if self.job.checkpoints is not None else f"{where}."
+
+    # checkpoints
+
+    def _save(self) -> None:
+        """Write all there is to go on from here."""
+        job = self.job
+        if job.checkpoints is None:
+            return
+        random = job.ranks.gathered(random_state(job.device))
+        if not job.ranks.first:
+            return
+        tensors, record = self.state.taken()
+        tensors |= {f"random.{rank}.{kind}": tensor for rank, one in enumerate(random) for kind, tensor in one.items()}
+        run = {"phase": job.name, "processes": job.ranks.world, "marks": [listener.mark() for listener in job.listeners]}
+        job.checkpoints.save(Checkpoint(f"{job.name}-{self.state.at.step:09d}", tensors, job.header | run | record))
+
+    def _go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Be as the run was when it wrote a checkpoint."""
+        job, record = self.job, checkpoint.record
+        self.state.put_back(checkpoint)
+        if record["processes"] == job.ranks.world:
+            restore_random_state(under(f"random.{job.ranks.rank}.", checkpoint.tensors), job.device)
+        else:
+            self._say(
+                f"warning: {checkpoint.name} was written by {record['processes']} processes, and this run has "
+                f"{job.ranks.world}: random numbers start anew, so the result will not be the same to the last bit."
+            )
+            torch.manual_seed(job.seed + self.state.at.step + job.ranks.rank)
+        for listener, mark in zip(job.listeners, record["marks"], strict=False):
+            listener.cut(mark)
+
+    # small things
+
+    def _here(self, batch: Any) -> tuple[Tensor, Any]:
+        """A batch on the device, images in the layout that is fastest there."""
+        device = self.job.device
+        images, target = pytree.tree_map_only(Tensor, lambda x: x.to(device, non_blocking=True), tuple(batch))
+        if device.type == "cuda":
+            images = images.contiguous(memory_format=torch.channels_last)
+        return images, target
+
+    def _say(self, words: str) -> None:
+        for listener in self.job.listeners:
+            listener.said(words)
+
+
+class _WrongError(Exception):
+    """The watchdog saw something."""
+
+
+class _AskedError(Exception):
+    """A signal asked to stop."""
+
+
+class _Stoppable:
+    """A loader that asks between two batches whether to go on."""
+
+    def __init__(self, batches: Batches, ask: Callable[[], None]) -> None:
+        self.batches, self.ask = batches, ask
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
+        return self.epoch(0)
+
+    def epoch(self, k: int, start: int = 0) -> Iterator[tuple[Tensor, Any]]:
+        for batch in self.batches.epoch(k, start):
+            self.ask()
+            yield batch
+
+
+def _reached(point: int, epoch: int) -> bool:
+    return point != NEVER and epoch >= point

@@ -1,0 +1,141 @@
+"""Sees training go wrong, says which tensor, and what to try. It looks every so many steps and costs next to nothing."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from quaver.program import EVAL, Program
+from quaver.program.views import Executable
+from quaver.quantizers import CustomQuantizer, Quantizer
+from quaver.training.ranks import Ranks
+
+LEAP = 10.0  # a range that grew so many times from one look to the next
+GROWTH = 100.0  # or so many times since the first look
+CLIPPED = 0.25  # so much of a tensor beyond its range; moving averages of maxima leave out well under a hundredth
+SAMPLE = 8  # images that are looked at
+STEADY = "a lower --lr, --clip_norm 1, or --watchdog rollback, which goes back and lowers the rate"
+RANGES = f"{STEADY}; PACT or thresholds from an analysis keep such a tensor's range"
+
+
+@dataclass
+class Watchdog:
+    """Looks at the losses since the last look, at every weight, every range, and at what is cut off by them.
+
+    ``first`` and ``last`` are the ranges as they were at the first and at the last look; a tensor that is all zero or
+    mostly cut off is a ``suspect``, and called out when it is still so at the next look. All of it goes into checkpoints.
+    """
+
+    program: Program
+    ranks: Ranks = field(default_factory=Ranks)
+    first: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+    suspects: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.losses: Tensor | None = None
+        watched = [(name, quantizer) for name, quantizer in self.program.quantizers() if _has_range(quantizer)]
+        self.ranges = {name: quantizer for name, quantizer in watched if name not in self.program.placements.weights}
+        self.probe = _Probe(self.program, list(self.ranges)) if self.ranges else None
+
+    def note(self, loss: Tensor) -> None:
+        """Remember a loss, without waiting for it: a sum is finite if all of it is."""
+        loss = loss.detach().float()
+        self.losses = loss if self.losses is None else self.losses + loss
+
+    @torch.no_grad()
+    def look(self, images: Tensor) -> str | None:
+        """What is wrong, in words, or None. The first process decides for all."""
+        losses = torch.zeros((), device=images.device) if self.losses is None else self.losses
+        self.losses = None
+        weights = dict(self.program.named_parameters())
+        largest = torch._foreach_norm(list(weights.values()), torch.inf)
+        parts = [self.ranks.total(losses.reshape(1)), torch.stack(largest).float()]
+        if self.ranges:
+            parts.append(torch.stack([quantizer.threshold for quantizer in self.ranges.values()]))
+            parts.append(torch.stack([quantizer.nonfinite for quantizer in self.ranges.values()]).float())
+        values = torch.cat(parts).cpu()  # the one time that it waits
+        loss, sizes, rest = values[0], values[1 : 1 + len(weights)], values[1 + len(weights) :]
+        thresholds, bad = rest.chunk(2) if self.ranges else (rest, rest)
+        for quantizer in self.ranges.values():
+            quantizer.nonfinite.zero_()
+        problem = self._not_finite(loss, dict(zip(weights, sizes, strict=True)), bad)
+        problem = problem or self._exploded(dict(zip(self.ranges, thresholds.tolist(), strict=True)))
+        return self.ranks.from_first(problem or self._lost(images[:SAMPLE]))  # type: ignore[no-any-return]
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers between two looks."""
+        return {"first": self.first, "last": self.last, "suspects": self.suspects}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Remember what was remembered then."""
+        self.first, self.last, self.suspects = dict(state["first"]), dict(state["last"]), list(state["suspects"])
+        self.losses = None
+
+    def _not_finite(self, loss: Tensor, sizes: dict[str, Tensor], bad: Tensor) -> str | None:
+        tensors = [name for name, count in zip(self.ranges, bad.tolist(), strict=True) if count]
+        weights = [name for name, size in sizes.items() if not torch.isfinite(size)]
+        if tensors:
+            return f"NaN or Inf in {tensors[0]!r}{_and_more(tensors)}. Try {RANGES}."
+        if weights:
+            return f"NaN or Inf in the weight {weights[0]!r}{_and_more(weights)}. Try {STEADY}."
+        return None if torch.isfinite(loss) else f"the loss is NaN or Inf. Try {STEADY}."
+
+    def _exploded(self, thresholds: dict[str, float]) -> str | None:
+        before, self.last = self.last, thresholds
+        self.first = thresholds | self.first
+        for name, threshold in thresholds.items():
+            for earlier, times in ((before.get(name, 0.0), LEAP), (self.first[name], GROWTH)):
+                if not threshold < torch.inf or 0 < earlier < threshold / times:
+                    return f"the range of {name!r} exploded, from {earlier:.4g} to {threshold:.4g}. Try {RANGES}."
+        return None
+
+    def _lost(self, images: Tensor) -> str | None:
+        """Tensors that are all zero, or mostly beyond their range, now and at the last look."""
+        found = self.probe.found(images) if self.probe is not None else {}
+        dead = [name for name, (share, largest) in found.items() if largest == 0]
+        clipped = [name for name, (share, largest) in found.items() if share > CLIPPED]
+        again = [name for name in self.suspects if name in dead + clipped]
+        self.suspects = dead + clipped
+        if not again:
+            return None
+        name = again[0]
+        if name in dead:
+            return f"{name!r} is dead: all of it is zero, and nothing behind it learns. Try {STEADY}."
+        return (
+            f"{found[name][0]:.0%} of {name!r} lies beyond its range of ±{self.last[name]:.4g} and is cut off. Try {RANGES}."
+        )
+
+
+class _Probe:
+    """An evaluation view with its ears open: it rounds tensor by tensor, as written, instead of computing on integers."""
+
+    def __init__(self, program: Program, names: list[str]) -> None:
+        self.view = program.clone(for_test=True)
+        self.run = Executable(self.view, self.view.graphs[EVAL])
+        self.seen: dict[str, Tensor] = {}
+        for name in names:
+            self.view.quantizer(name).register_forward_pre_hook(partial(self._hear, name))
+
+    def found(self, images: Tensor) -> dict[str, tuple[float, float]]:
+        """For each tensor the part of it beyond its range, and its largest value."""
+        self.seen = {}
+        self.run(images)
+        values = torch.stack(list(self.seen.values())).tolist() if self.seen else []
+        return {name: (share, largest) for name, (share, largest) in zip(self.seen, values, strict=True)}
+
+    def _hear(self, name: str, quantizer: nn.Module, inputs: tuple[Any, ...]) -> None:
+        assert isinstance(quantizer, Quantizer)
+        values = inputs[0].detach().float().abs()
+        found = torch.stack([(values > quantizer.threshold).float().mean(), values.amax()])
+        self.seen[name] = torch.maximum(self.seen[name], found) if name in self.seen else found
+
+
+def _has_range(quantizer: Quantizer) -> bool:
+    return not isinstance(quantizer, CustomQuantizer)
+
+
+def _and_more(names: list[str]) -> str:
+    return f" and {len(names) - 1} more behind it" if len(names) > 1 else ""

@@ -1,0 +1,178 @@
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import quaver
+from quaver.errors import QuaverWarning
+
+
+@pytest.fixture
+def batches():
+    generator = torch.Generator().manual_seed(5)
+    return [torch.randn(8, 3, 16, 16, generator=generator) for _ in range(3)]
+
+
+@pytest.fixture
+def analysis(patterns, batches):
+    return quaver.analyze(patterns, batches)
+
+
+def prepared(model, images, **config):
+    return quaver.quant_aware(model, config, example_inputs=(images,))
+
+
+@pytest.mark.parametrize("rule", ["moving_average_abs_max", "range_abs_max"])
+@pytest.mark.parametrize("by", ["moving_max", "largest", "best_threshold"])
+def test_every_quantizer_starts_at_what_was_measured(patterns, batches, analysis, rule, by):
+    qat = prepared(patterns, batches[0], activation_quantize_type=rule)
+
+    started = analysis.initialise(qat, by=by)
+
+    assert qat.unseen() == []
+    assert "x" in started
+    assert float(qat.quantizer("x").threshold) == pytest.approx(getattr(analysis.tensor("x"), by), rel=1e-6)
+
+
+def test_tensors_that_share_a_quantizer_keep_places_of_their_own(patterns, batches, analysis):
+    qat = prepared(patterns, batches[0])
+
+    analysis.initialise(qat)
+
+    shared = qat.quantizer("left.output")
+    expected = [analysis.tensor(name).moving_max for name in ("left.output", "relu_1.output")]
+    assert (shared.accum / shared.state).tolist() == pytest.approx(expected)
+
+
+def test_observers_start_too(patterns, batches, analysis):
+    qat = prepared(patterns, batches[0])
+
+    analysis.initialise(qat)
+
+    assert float(qat.quantizer("body_bn.output").threshold) == pytest.approx(analysis.tensor("body_bn.output").moving_max)
+
+
+def test_an_initialised_program_can_be_converted_without_any_training(patterns, batches, analysis):
+    qat = prepared(patterns, batches[0])
+
+    analysis.initialise(qat)
+
+    frozen = quaver.convert(qat.eval())
+    assert torch.equal(frozen(batches[0]), qat(batches[0]))
+
+
+def test_the_next_batch_moves_a_started_average_like_any_other(patterns, batches, analysis):
+    qat = prepared(patterns, batches[0], moving_rate=0.9)
+    analysis.initialise(qat)
+    before = float(qat.quantizer("x").threshold)
+
+    qat.train()(batches[0] * 100)
+
+    largest = 100 * float(batches[0].abs().max())
+    assert float(qat.quantizer("x").threshold) == pytest.approx(0.9 * before + 0.1 * largest, rel=1e-5)
+
+
+def test_a_window_starts_with_one_entry(patterns, batches, analysis):
+    qat = prepared(patterns, batches[0], activation_quantize_type="range_abs_max", window_size=2)
+
+    analysis.initialise(qat)
+
+    window = qat.quantizer("x")
+    assert window.steps.tolist() == [1]
+    qat.train()(batches[0] * 0.01)
+    qat(batches[0] * 0.01)
+    assert float(window.threshold) < 0.1  # the start has left the window
+
+
+class Clip(nn.Module):
+    """What PACT is to an analysis: a module with a ``pact_threshold``."""
+
+    def __init__(self):
+        super().__init__()
+        self.pact_threshold = nn.Parameter(torch.tensor(20.0))
+
+    def forward(self, x):
+        return torch.clamp(x, -self.pact_threshold, self.pact_threshold)
+
+
+def test_learned_clips_start_at_what_was_measured(patterns, batches, analysis):
+    qat = quaver.quant_aware(patterns, example_inputs=(batches[0],), act_preprocess_func=Clip)
+
+    analysis.initialise(qat)
+
+    clips = {name: float(one.preprocess.pact_threshold.detach()) for name, one in qat.quantizers() if one.preprocess}
+    assert clips["x"] == pytest.approx(analysis.tensor("x").moving_max)
+    shared = [analysis.tensor(name).moving_max for name in ("left.output", "relu_1.output")]
+    assert clips["left.output"] == pytest.approx(max(shared))  # two tensors behind one clip
+
+
+def test_learned_steps_start_at_what_was_measured(patterns, batches, analysis):
+    if "learned_step" not in quaver.quantizers.KINDS:
+        pytest.skip("no learned steps in this version")
+    qat = prepared(patterns, batches[0], activation_quantize_type="learned_step")
+
+    analysis.initialise(qat, by="best_threshold")
+
+    assert qat.unseen() == []
+    x, shared = qat.quantizer("x"), qat.quantizer("left.output")
+    assert float(x.threshold) == pytest.approx(analysis.tensor("x").best_threshold, rel=1e-4)
+    both = [analysis.tensor(name).best_threshold for name in ("left.output", "relu_1.output")]
+    assert float(shared.threshold) == pytest.approx(max(both), rel=1e-4)
+
+
+def test_thresholds_go_by_the_names_of_quantizers(patterns, analysis):
+    found = analysis.thresholds(by="largest")
+
+    both = [analysis.tensor(name).largest for name in ("left.output", "relu_1.output")]
+    assert found["left.output"] == max(both)
+    assert "relu_1.output" not in found
+    assert found["left.weight"] == pytest.approx(float(patterns.left.weight.detach().abs().max()))
+
+
+def test_an_analysis_that_was_read_from_a_file_does_the_same(patterns, batches, analysis, tmp_path):
+    first, second = prepared(patterns, batches[0]), prepared(patterns, batches[0])
+
+    analysis.initialise(first)
+    quaver.Analysis.load(analysis.save(tmp_path / "a.json")).initialise(second)
+
+    for name, quantizer in first.quantizers():
+        assert torch.equal(quantizer.threshold, second.quantizer(name).threshold)
+
+
+def test_the_analysis_of_another_model_is_refused(batches, analysis):
+    class Other(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.other = nn.Conv2d(3, 4, 3)
+
+        def forward(self, image):
+            return self.other(image)
+
+    with pytest.raises(quaver.QuaverError, match="no tensor of the analysis is one of this program's"):
+        analysis.initialise(prepared(Other(), batches[0]))
+
+
+def test_quantizers_that_are_not_in_the_analysis_are_named(patterns, batches):
+    part = quaver.analyze(patterns, batches, {"not_quant_pattern": ["stem"]})
+    qat = prepared(patterns, batches[0])
+
+    with pytest.warns(QuaverWarning, match="1 quantizers, 'x' first, are not in the analysis"):
+        part.initialise(qat)
+
+
+def test_rules_that_keep_no_range_are_left_alone(patterns, batches, analysis):
+    qat = prepared(patterns, batches[0], activation_quantize_type="abs_max")
+
+    with warnings.catch_warnings():
+        started = analysis.initialise(qat)
+
+    assert "x" not in started
+    assert "body_bn.output" in started  # an observer
+
+
+def test_what_cannot_be_started_is_refused(patterns, images, analysis, trained):
+    with pytest.raises(quaver.QuaverError, match="takes a prepared program"):
+        analysis.initialise(quaver.capture(patterns, (images,)))
+    with pytest.raises(quaver.QuaverError, match="by='median'"):
+        analysis.initialise(trained, by="median")

@@ -1,0 +1,247 @@
+"""``quaver train``, ``quaver quantize`` and ``quaver check``, as a user types them."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from typer.testing import CliRunner
+
+import quaver
+from quaver.cli.main import app
+from quaver.config.options import options_of
+from quaver.config.recipe import Phase, QuantPhase, Recipe
+from quaver.data import Loader, open_dataset
+from quaver.training.classification import Classification
+
+SMALL = ["--model", "tiny:net", "--image_shape", "3,8,8", "--batch_size", "128", "--use_gpu", "false"]
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory):
+    """A run of quantize with nothing but a model and a length. That equal runs are equal is asked in test_crash.py."""
+    place = tmp_path_factory.mktemp("quantized")
+    flags = ["--float_epochs", "1", "--num_epochs", "1", "--seed", "0", "--log_period", "5"]
+    done = run("quantize", *SMALL, *flags, "--model_save_dir", place / "one")
+    assert done.exit_code == 0, done.output
+    return place, done.output
+
+
+def test_the_tree_has_checkpoints_artefacts_and_a_report(quantized):
+    place, _ = quantized
+
+    found = sorted(path.name for path in (place / "one").iterdir())
+
+    assert found == ["checkpoints", "float", "fp32.safetensors", "int8", "metrics.jsonl", "mobile", "report.json"]
+    assert (place / "one" / "int8" / "model.xml").exists()
+
+
+def test_the_report_has_the_figures_of_float_simulated_and_deployed(quantized):
+    place, output = quantized
+    report = json.loads((place / "one" / "report.json").read_text())
+
+    assert {"fp32_top1", "qat_top1", "int8_top1", "deployed_top1", "agreement", "fp32_bytes", "int8_bytes"} <= report.keys()
+    assert report["qat_top1"] == report["int8_top1"] == report["deployed_top1"]
+    assert report["test_images"] == report["verified_images"] == 359
+    assert f"{report['int8_top1']:.4f}" in output
+
+
+def test_the_int8_program_gives_the_figures_of_the_report(quantized):
+    place, _ = quantized
+    report = json.loads((place / "one" / "report.json").read_text())
+    loader = Loader(open_dataset("digits", "val", image_size=8), 100, shuffle=False)
+
+    figures = Classification().evaluate(quaver.load(place / "one" / "int8"), loader)
+
+    assert figures["top1"] == report["int8_top1"]
+
+
+def test_log_lines_have_the_form_of_the_reference(quantized):
+    _, output = quantized
+    form = r"epoch\[\d+\]-batch\[\d+\] - loss: [\d.]+; acc_top1: [\d.]+; acc_top5: [\d.]+; time: [\d.]+"
+
+    lines = [line for line in output.splitlines() if "]-batch[" in line]
+
+    assert len(lines) == 2 * 3
+    assert all(re.fullmatch(form, line) for line in lines)
+
+
+def test_metrics_are_lines_of_json_without_a_time(quantized):
+    place, _ = quantized
+
+    lines = [json.loads(line) for line in (place / "one" / "metrics.jsonl").read_text().splitlines()]
+
+    assert [line["phase"] for line in lines] == ["float"] * 4 + ["quantize"] * 4
+    assert lines[0].keys() == {"phase", "epoch", "batch", "step", "loss", "acc_top1", "acc_top5", "lr"}
+    assert lines[3]["evaluation"]["images"] == 359
+
+
+def test_the_output_says_that_a_float_model_is_trained_first(quantized):
+    assert "no --pretrained_fp32_model: training a float model first, for 1 epochs (--float_epochs)" in quantized[1]
+
+
+def test_train_then_quantize_with_its_weights(tmp_path):
+    trained = run("train", *SMALL, "--num_epochs", "1", "--model_save_dir", tmp_path / "float")
+    weights = tmp_path / "float" / "fp32.safetensors"
+    done = run(
+        "quantize", *SMALL, "--pretrained-fp32-model", weights, "--num-epochs", "0", "--verify_images", "0",
+        "--model_save_dir", tmp_path / "int8",
+    )  # fmt: skip
+
+    assert (trained.exit_code, done.exit_code) == (0, 2)  # quantizers that saw no data cannot be converted
+    assert "saw no data" in done.output
+    report = json.loads((tmp_path / "float" / "report.json").read_text())
+    kept = load_file(tmp_path / "int8" / "fp32.safetensors")
+    assert report["fp32_top1"] > 0
+    assert all(torch.equal(kept[name], tensor) for name, tensor in load_file(weights).items())
+
+
+def test_weights_of_another_model_are_listed(tmp_path):
+    run("train", *SMALL, "--num_epochs", "0", "--model_save_dir", tmp_path / "float")
+
+    done = run(
+        "quantize", "--model", "resnet20", "--pretrained_fp32_model", tmp_path / "float", "--model_save_dir", tmp_path
+    )
+
+    assert done.exit_code == 2
+    assert "fp32.safetensors: does not fit" in done.output
+    assert "missing from the file: " in done.output
+
+
+def test_every_option_of_a_recipe_is_a_flag_in_both_spellings():
+    plain = run("quantize", "--help").output
+
+    for name in [*options_of(Recipe), *options_of(QuantPhase), "float_epochs", "float_lr", "recipe", "checkpoint"]:
+        assert f"--{name}" in plain, name
+    assert run("train", "--num-epochs", "x").exit_code == run("train", "--num_epochs", "x").exit_code == 2
+    assert set(options_of(Phase)) <= set(options_of(QuantPhase))
+
+
+REFERENCE = (
+    "model pretrained_fp32_model checkpoint use_gpu data_dir batch_size total_images class_dim image_shape model_save_dir "
+    "lr_strategy num_epochs lr act_quant_type wt_quant_type"
+)
+
+
+def test_every_flag_of_the_reference_is_known_by_its_name():
+    shown = run("quantize", "--help").output
+
+    assert [flag for flag in REFERENCE.split() if f"--{flag} " not in shown] == []
+
+
+def test_all_wrong_flags_are_told_at_once(tmp_path):
+    done = run(
+        "quantize", "--lr", "fast", "--lr_strategy", "cosin_decay", "--use_gpu", "maybe", "--model_save_dir", tmp_path
+    )
+
+    assert done.exit_code == 2
+    for words in ("lr='fast': takes a number", "Did you mean 'cosine_decay'?", "use_gpu='maybe': takes one of"):
+        assert words in done.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_true_or_false_flag_may_stand_alone(tmp_path):
+    done = run("train", *SMALL, "--nesterov", "--num_epochs", "0", "--model_save_dir", tmp_path, "--nesterov")
+    record = next((tmp_path / "checkpoints").glob("*.json")).read_text()
+
+    assert done.exit_code == 0, done.output
+    assert '"nesterov":true' in record
+
+
+def test_a_finished_run_can_be_gone_on_with_and_ends_at_once(tmp_path):
+    first = run("train", *SMALL, "--num_epochs", "1", "--model_save_dir", tmp_path)
+    before = (tmp_path / "fp32.safetensors").read_bytes()
+
+    again = run("train", "--checkpoint", tmp_path)
+
+    assert (first.exit_code, again.exit_code) == (0, 0)
+    assert "batch[0]" not in again.output
+    assert (tmp_path / "fp32.safetensors").read_bytes() == before
+
+
+def test_a_run_goes_on_with_more_epochs(tmp_path):
+    run("train", *SMALL, "--num_epochs", "1", "--model_save_dir", tmp_path)
+
+    done = run("train", "--checkpoint", tmp_path, "--num_epochs", "2")
+
+    assert done.exit_code == 0
+    assert "train.num_epochs is not what the run was started with" in done.output
+    assert "epoch[1]-batch[0]" in done.output
+    assert "epoch[0]-batch[0]" not in done.output
+
+
+def test_an_accelerator_that_is_not_there_is_refused(tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+
+    done = run("train", "--use_gpu", "true", "--model_save_dir", tmp_path)
+
+    assert done.exit_code == 2
+    assert "torch finds no accelerator here" in done.output
+
+
+# check
+
+
+def test_check_reports_every_problem_and_fails(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("modell: x\nmodel: MobilNetV1\nbatch_size: 0\nquantize: {lrs: 1}\n")
+
+    done = run("check", tmp_path / "recipe.yaml")
+
+    assert done.exit_code == 1
+    assert "4 problems" in done.output
+    for words in ("'modell'", "'mobilenet_v1'", "batch_size=0", "'lrs'"):
+        assert words in done.output
+
+
+def test_check_of_a_good_recipe_says_so(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("model: resnet20\nquantize: {num_epochs: 3, freeze_observers_epoch: 2}\n")
+
+    done = run("check", tmp_path / "recipe.yaml")
+
+    assert done.exit_code == 0
+    assert "nothing is wrong with it" in done.output
+
+
+def test_a_recipe_is_carried_out(tmp_path):
+    (tmp_path / "recipe.yaml").write_text(
+        f"model: tiny:net\nimage_shape: '3,8,8'\nmodel_save_dir: {tmp_path / 'out'}\ntrain: {{num_epochs: 0}}\n"
+    )
+
+    done = run("train", "--recipe", tmp_path / "recipe.yaml")
+
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "out" / "report.json").exists()
+
+
+# TensorBoard
+
+
+def test_tensorboard_that_is_not_installed_is_one_message(tmp_path):
+    code = "import sys; sys.modules['tensorboard'] = None; from quaver.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "train", *SMALL, "--tensorboard", "--model_save_dir", str(tmp_path / "out")]
+    environment = {"PYTHONPATH": f"{Path(quaver.__file__).parent.parent}:{Path(__file__).parent.parent}", "PATH": ""}
+
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+
+    assert done.returncode == 2
+    assert 'pip install "quaver[tensorboard]"' in done.stderr.replace("\n", " ")
+
+
+def test_event_files_hold_the_figures(tmp_path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+    done = run("train", *SMALL, "--num_epochs", "1", "--tensorboard", "--model_save_dir", tmp_path)
+
+    assert done.exit_code == 0, done.output
+    events = accumulator.EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    assert {"float/loss", "float/acc_top1", "float/evaluation/top1"} <= set(events.Tags()["scalars"])

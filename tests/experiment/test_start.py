@@ -1,0 +1,162 @@
+"""How a run begins in a folder, and how it goes on."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from quaver.config.load import load_recipe
+from quaver.config.recipe import Recipe
+from quaver.errors import ConfigError
+from quaver.experiment.folder import RunFolder
+from quaver.experiment.plausible import dataset_name, problems_of
+from quaver.experiment.start import start
+from quaver.training.checkpoint import Checkpoint
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A folder in which ``quaver quantize --seed 7 --lr 0.5`` was stopped."""
+    recipe = load_recipe(None, {"seed": "7", "lr": "0.5"}, "quantize")
+    record = {"command": "quantize", "recipe": recipe.record(), "phase": "quantize"}
+    folder = RunFolder(tmp_path / "out")
+    folder.checkpoints.save(Checkpoint("quantize-000000010", {"x": torch.zeros(2)}, record))
+    return folder
+
+
+def test_a_run_begins_in_its_folder(tmp_path, said):
+    begun = start("train", None, {"model_save_dir": str(tmp_path / "new")}, "", said.append)
+
+    assert begun.folder.path.is_dir()
+    assert begun.checkpoint is None
+    assert begun.resume == f"quaver train --checkpoint {tmp_path / 'new'}"
+    assert said == []
+
+
+def test_a_run_that_can_go_on_is_not_thrown_away(stopped, said):
+    with pytest.raises(ConfigError, match=r"a run was stopped here and can go on: add --checkpoint"):
+        start("quantize", None, {"model_save_dir": str(stopped.path)}, "", said.append)
+
+    assert stopped.checkpoints.names() == ["quantize-000000010"]
+
+
+def test_a_finished_run_is_replaced_and_that_is_said(stopped, said):
+    stopped.write_report({})
+
+    start("quantize", None, {"model_save_dir": str(stopped.path)}, "", said.append)
+
+    assert stopped.checkpoints.names() == []
+    assert not stopped.report.exists()
+    assert "finished run, which this one replaces" in said[0]
+
+
+def test_going_on_takes_the_recipe_from_the_checkpoint(stopped, said):
+    begun = start("quantize", None, {}, str(stopped.path), said.append)
+
+    assert (begun.recipe.seed, begun.recipe.quantize.lr) == (7, 0.5)
+    assert begun.checkpoint.name == "quantize-000000010"
+    assert begun.folder == stopped
+    assert said == []
+
+
+def test_the_folder_of_the_checkpoints_is_as_good(stopped, said):
+    assert start("quantize", None, {}, str(stopped.checkpoints.folder), said.append).folder == stopped
+
+
+def test_the_same_command_with_checkpoint_added_goes_on_in_silence(stopped, said):
+    flags = {"seed": "7", "lr": "0.5", "model_save_dir": str(stopped.path)}
+
+    assert start("quantize", None, flags, str(stopped.path), said.append).checkpoint is not None
+    assert said == []
+
+
+def test_an_option_that_changes_the_result_is_said_and_one_that_does_not_is_not(stopped, said):
+    start("quantize", None, {"lr": "0.1", "log_period": "1"}, str(stopped.path), said.append)
+
+    assert len(said) == 1
+    assert "quantize.lr is not what the run was started with" in said[0]
+
+
+def test_checkpoint_and_pretrained_weights_exclude_each_other(stopped, said):
+    with pytest.raises(ConfigError, match="--checkpoint and --pretrained_fp32_model exclude each other"):
+        start("quantize", None, {"pretrained_fp32_model": "x.pth"}, str(stopped.path), said.append)
+
+
+def test_a_run_of_the_other_command_is_refused(stopped, said):
+    with pytest.raises(ConfigError, match="this run was started by `quaver quantize`"):
+        start("train", None, {}, str(stopped.path), said.append)
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path, said):
+    with pytest.raises(ConfigError, match="there is no such folder"):
+        start("quantize", None, {}, str(tmp_path / "typo"), said.append)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_beginning(tmp_path, said, there):
+    folder = tmp_path / "out"
+    flags = {"seed": "3"} if there else {"seed": "3", "model_save_dir": str(folder)}
+    if there:
+        folder.mkdir()
+
+    begun = start("quantize", None, flags, str(folder), said.append)
+
+    assert (begun.checkpoint, begun.recipe.seed, begun.folder.path) == (None, 3, folder)
+    assert "no checkpoint yet: starting from the beginning" in said[0]
+
+
+def test_a_damaged_newest_checkpoint_is_said_and_set_aside(stopped, said):
+    (older,) = [stopped.checkpoints.read(name) for name in stopped.checkpoints.names()]
+    stopped.checkpoints.save(Checkpoint("quantize-000000020", older.tensors, older.record))
+    damaged = stopped.checkpoints.folder / "quantize-000000020.json"
+    damaged.write_bytes(damaged.read_bytes()[:50])
+
+    begun = start("quantize", None, {}, str(stopped.path), said.append)
+
+    assert begun.checkpoint.name == "quantize-000000010"
+    assert "Going on from the one before" in said[0]
+    assert stopped.checkpoints.names() == ["quantize-000000010"]
+
+
+# what can be known to be wrong
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path, said):
+    (tmp_path / "taken").write_text("mine")
+
+    with pytest.raises(ConfigError, match="this is a file"):
+        start("train", None, {"model_save_dir": str(tmp_path / "taken")}, "", said.append)
+
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_wrong_names_and_missing_files_are_reported_together():
+    recipe = Recipe(model="MobilNetV1", dataset="digit", data_dir="/nowhere", pretrained_fp32_model="/no.pth")
+
+    found = problems_of(recipe, "quantize")
+
+    assert len(found) == 4
+    assert "Did you mean 'mobilenet_v1'?" in found[0]
+    assert "Did you mean 'digits'?" in found[2]
+
+
+@pytest.mark.parametrize(
+    ("mark", "name"), [("train_list.txt", "ilsvrc"), ("cifar-10-batches-bin", "cifar10"), ("VOCdevkit", "voc")]
+)
+def test_a_data_folder_is_recognized_by_its_layout(tmp_path, mark, name):
+    (tmp_path / mark).mkdir()
+
+    assert dataset_name(Recipe(data_dir=str(tmp_path))) == name
+
+
+def test_without_a_folder_the_data_set_is_digits():
+    assert dataset_name(Recipe()) == "digits"
+
+
+def test_an_unknown_layout_is_a_problem(tmp_path: Path):
+    assert "its layout is none that is known" in problems_of(Recipe(data_dir=str(tmp_path)), "train")[0]

@@ -1,0 +1,112 @@
+"""What export writes: int8 weights, a free batch, where it comes from; and what it leaves behind when it fails: nothing."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import onnx
+import pytest
+
+import quaver
+from quaver.errors import ConfigError, EngineError, StageError, StorageError
+
+SUFFIX = {"openvino": ".xml", "onnx": ".onnx"}
+
+
+@pytest.fixture
+def frozen(patterns, images, train):
+    return quaver.convert(train(quaver.quant_aware(patterns, example_inputs=(images,))))
+
+
+def int8_initializers(file):
+    return [value for value in onnx.load(file).graph.initializer if value.data_type == onnx.TensorProto.INT8 and value.dims]
+
+
+def test_every_weight_of_an_onnx_file_is_stored_as_int8(frozen, tmp_path):
+    file = quaver.export(frozen, tmp_path, target="onnx")
+
+    model = onnx.load(file)
+    onnx.checker.check_model(model, full_check=True)
+    weights = [value for value in int8_initializers(file) if len(value.dims) > 1]
+    assert sorted(tuple(value.dims) for value in weights) == sorted(
+        tuple(weight.shape) for name, weight in frozen.named_parameters() if name.endswith(".weight") and weight.dim() > 1
+    )
+    floats = [value for value in model.graph.initializer if value.data_type == onnx.TensorProto.FLOAT]
+    assert max(int(np.prod(value.dims)) for value in floats) <= 16  # steps and biases, one for each channel
+
+
+def test_the_batch_of_an_onnx_file_is_free(frozen, tmp_path):
+    model = onnx.load(quaver.export(frozen, tmp_path, target="onnx"))
+
+    for port in (*model.graph.input, *model.graph.output):
+        assert port.type.tensor_type.shape.dim[0].dim_param
+
+
+@pytest.mark.parametrize("target", SUFFIX)
+def test_an_artefact_says_where_it_comes_from(frozen, tmp_path, target):
+    file = quaver.export(frozen, tmp_path, target=target)
+
+    beside = json.loads((tmp_path / f"model{SUFFIX[target]}.json").read_text())
+    assert beside["quaver"] == quaver.__version__
+    assert beside["target"] == target
+    assert {op["name"] for op in beside["ops"]} == {record.name for record in frozen.ops()}
+    assert set(beside["files"]) == {path.name for path in tmp_path.iterdir()} - {f"{file.name}.json"}
+    inside = file.read_text() if target == "openvino" else onnx.load(file).metadata_props[0].value
+    assert beside["source"] in inside
+
+
+def test_a_folder_and_a_file_name_are_both_taken(frozen, tmp_path):
+    assert quaver.export(frozen, tmp_path / "new" / "folder") == tmp_path / "new" / "folder" / "model.xml"
+    assert quaver.export(frozen, tmp_path / "mine.onnx", target="onnx") == tmp_path / "mine.onnx"
+    with pytest.raises(StorageError, match=r"mine.onnx: openvino reads .xml files"):
+        quaver.export(frozen, tmp_path / "mine.onnx")
+
+
+def test_a_program_that_still_trains_and_a_target_that_is_not_are_refused(patterns, images, tmp_path):
+    qat = quaver.quant_aware(patterns, example_inputs=(images,))
+
+    with pytest.raises(StageError, match="still trains"):
+        quaver.export(qat, tmp_path)
+    with pytest.raises(ConfigError, match="openvino"):
+        quaver.export(qat, tmp_path, target="openvine")
+    with pytest.raises(StageError, match="not Patterns"):
+        quaver.export(patterns, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("target", SUFFIX)
+def test_an_export_that_computes_something_else_is_refused_and_the_old_files_stay(frozen, tmp_path, target, monkeypatch):
+    quaver.export(frozen, tmp_path, target=target)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    monkeypatch.setattr(sys.modules["quaver.export"], "reopened", lambda file: Wrong())
+
+    with pytest.raises(EngineError, match="not what the program computes"):
+        quaver.export(frozen, tmp_path, target=target)
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+class Wrong:
+    """An engine that gives the same whatever it is asked."""
+
+    engine = "wrong"
+
+    def __call__(self, *batch):
+        return np.full((2, 10), -3.0, np.float32)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_folder_that_cannot_be_written_is_named(frozen, tmp_path):
+    tmp_path.chmod(0o500)
+
+    with pytest.raises(StorageError, match="cannot be written"):
+        quaver.export(frozen, tmp_path)
+
+
+def test_a_file_in_the_way_is_named(frozen, tmp_path):
+    (tmp_path / "taken").write_text("mine")
+
+    with pytest.raises(StorageError, match="taken: cannot be written to"):
+        quaver.export(frozen, tmp_path / "taken")
+    assert (tmp_path / "taken").read_text() == "mine"

@@ -1,0 +1,223 @@
+"""Custom functions in programs: their parameters, their optimizer, and what is said when they misbehave."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import quaver
+from quaver.config.recipe import QuantPhase
+from quaver.errors import ConfigError, ConversionError
+from quaver.training.state import optimizers_for
+
+
+class Scale(nn.Module):
+    """Something to learn that changes every value."""
+
+    def __init__(self):
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(1.5))
+
+    def forward(self, x):
+        return x * self.factor
+
+
+class Grid(nn.Module):
+    """A quantizer of the user's own, with a step that is learned."""
+
+    def __init__(self):
+        super().__init__()
+        self.step = nn.Parameter(torch.tensor(0.125))
+
+    def forward(self, x):
+        steps = x / self.step
+        return (steps + (steps.round() - steps).detach()) * self.step
+
+
+ROLES = {
+    "weight_preprocess_func": "preprocess.factor",
+    "act_preprocess_func": "preprocess.factor",
+    "weight_quantize_func": "function.factor",
+    "act_quantize_func": "function.factor",
+}
+
+
+def step(program, images, *optimizers):
+    for optimizer in optimizers:
+        optimizer.zero_grad()
+    F.cross_entropy(program(images), torch.arange(len(images))).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_parameters_are_made_for_every_tensor_and_named_after_it(role, patterns, images):
+    qat = quaver.quant_aware(patterns, example_inputs=(images,), **{role: Scale})
+
+    own = [name for name, _ in qat.named_parameters() if name.startswith("quantizers.")]
+    tensors = [name for name, quantizer in qat.quantizers() if quantizer.kind != "observer"]
+    of_weights = role.startswith("weight")
+    wanted = [name for name in tensors if (name in qat.placements.weights) == of_weights]
+    assert sorted(own) == sorted(f"quantizers.{name}.{ROLES[role]}" for name in wanted)
+    assert len(list(qat.quantizer_parameters())) == len(wanted) >= 5
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_they_are_saved_and_resumed(role, patterns, images, train):
+    qat = train(quaver.quant_aware(patterns, example_inputs=(images,), **{role: Scale}))
+    torch.manual_seed(9)
+    other = type(patterns)()
+    again = quaver.quant_aware(other, example_inputs=(images,), **{role: Scale})
+
+    again.load_state_dict(copy.deepcopy(qat.state_dict()))
+
+    assert torch.equal(again.eval()(images), qat(images))
+    torch.manual_seed(0)
+    expected = train(qat)(images)
+    torch.manual_seed(0)
+    assert torch.equal(train(again)(images), expected)
+
+
+def test_without_an_optimizer_of_their_own_they_are_a_group(patterns, images):
+    qat = quaver.quant_aware(patterns, example_inputs=(images,), act_preprocess_func=Scale)
+
+    model, own = qat.parameter_groups(lr=0.5)
+
+    assert own["params"] == list(qat.quantizer_parameters())
+    assert own["lr"] == 0.5
+    assert [id(one) for one in model["params"]] == [id(one) for one in patterns.parameters()]
+    assert qat.quantizer_optimizer is None
+
+
+def test_an_optimizer_of_their_own_is_stepped_beside_the_loops(patterns, images):
+    qat = quaver.quant_aware(
+        patterns,
+        example_inputs=(images,),
+        act_preprocess_func=Scale,
+        optimizer_func=lambda params: torch.optim.Adam(params, lr=0.25),
+    ).train()
+    optimizer = torch.optim.SGD(qat.parameter_groups(), lr=0.0)
+
+    step(qat, images, optimizer, qat.quantizer_optimizer)
+
+    assert isinstance(qat.quantizer_optimizer, torch.optim.Adam)
+    assert qat.quantizer_optimizer is qat.quantizer_optimizer
+    for parameter in qat.quantizer_parameters():  # the first step of Adam is one of the learning rate
+        assert abs(parameter.item() - 1.5) == pytest.approx(0.25, abs=1e-3)
+
+
+def test_the_trainer_has_it_beside_its_own(patterns, images):
+    qat = quaver.quant_aware(
+        patterns,
+        example_inputs=(images,),
+        act_preprocess_func=Scale,
+        optimizer_func=lambda params: torch.optim.Adam(params, lr=0.01),
+    )
+
+    own, theirs = optimizers_for(qat, QuantPhase())
+
+    assert theirs is qat.quantizer_optimizer
+    assert sum(len(group["params"]) for group in own.param_groups) == len(list(patterns.parameters()))
+
+
+def test_an_optimizer_for_no_parameters_is_none(patterns, images):
+    qat = quaver.quant_aware(patterns, example_inputs=(images,), optimizer_func=torch.optim.Adam)
+
+    assert qat.quantizer_optimizer is None
+    assert len(qat.parameter_groups()) == 1
+
+
+@pytest.mark.parametrize("role", ["act_preprocess_func", "act_quantize_func"])
+def test_all_readers_of_a_shared_tensor_see_the_custom_result(role, images):
+    class Fork(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right = nn.Conv2d(3, 4, 1, bias=False), nn.Conv2d(3, 4, 1, bias=False)
+
+        def forward(self, x):
+            return self.left(x), self.right(x)
+
+    calls = []
+
+    def nothing(x):
+        calls.append(x)
+        return torch.zeros_like(x)
+
+    qat = quaver.quant_aware(Fork(), {"quantize_op_types": ["conv2d"]}, example_inputs=(images,), **{role: nothing}).train()
+
+    left, right = qat(images)
+
+    assert len(calls) == 1
+    assert not left.any()
+    assert not right.any()
+
+
+WRONG = {  # the function, and what is said of it
+    "shape": (
+        lambda x: x[:1],
+        r"'stem.weight': its {} made a tensor of shape \(1, 3, 3, 3\) of one of shape \(16, 3, 3, 3\)",
+    ),
+    "dtype": (lambda x: x.double(), r"'stem.weight': its {} made torch.float64 of torch.float32"),
+    "nan": (lambda x: (x - 1e3).log(), r"'stem.weight': its {} made NaN or Inf of a tensor without"),
+    "nothing": (lambda x: None, r"'stem.weight': its {} gave back NoneType, not a tensor"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize(
+    ("role", "words"), [("weight_preprocess_func", "preprocess function"), ("weight_quantize_func", "quantize function")]
+)
+def test_a_function_that_misbehaves_is_named_at_first_use(wrong, mode, role, words, patterns, images):
+    function, message = WRONG[wrong]
+    qat = quaver.quant_aware(patterns, example_inputs=(images,), **{role: function})
+    qat.training = mode == "train"
+
+    with pytest.raises(ConfigError, match=message.format(words)):
+        qat(images)
+
+
+def test_values_are_looked_at_once(patterns, images, monkeypatch):
+    looks = []
+    monkeypatch.setattr("quaver.quantizers.quantizer.checked", lambda *_, values: looks.append(values))
+    qat = quaver.quant_aware(
+        patterns, {"quantize_op_types": ["mul"]}, example_inputs=(images,), act_preprocess_func=lambda x: x
+    ).train()
+
+    qat(images)
+    qat(images)
+
+    assert looks == [True, False]
+
+
+def test_a_batch_with_nan_is_not_the_functions_fault(patterns, images):
+    qat = quaver.quant_aware(patterns, example_inputs=(images,), act_preprocess_func=Scale).train()
+    images[0, 0, 0, 0] = torch.nan
+
+    qat(images)
+
+
+@pytest.mark.parametrize(("role", "tensor"), [("weight_quantize_func", "stem.weight"), ("act_quantize_func", "x")])
+def test_a_quantizer_off_the_grid_is_refused_at_convert_by_its_tensors_name(role, tensor, patterns, images, train):
+    qat = train(quaver.quant_aware(patterns, example_inputs=(images,), **{role: Grid}))
+
+    with pytest.raises(ConversionError, match=rf"'{tensor}': its custom quantize function is on no integer grid"):
+        quaver.convert(qat)
+
+
+def test_a_second_pass_keeps_the_function_and_what_it_has_learned(patterns, images):
+    from quaver.passes import AddQuantDequantPass, QuantizationTransformPass
+
+    first = QuantizationTransformPass(act_preprocess_func=Scale, weight_preprocess_func=Scale).apply(
+        quaver.capture(patterns, (images,))
+    )
+    with torch.no_grad():
+        for parameter in first.quantizer_parameters():
+            parameter.fill_(0.75)
+
+    second = AddQuantDequantPass(act_preprocess_func=Scale).apply(first)
+
+    assert second.quantizer("stem.weight") is first.quantizer("stem.weight")
+    assert second.quantizer("x").preprocess.factor == 0.75

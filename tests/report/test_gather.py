@@ -1,0 +1,175 @@
+import json
+
+import pytest
+
+from quaver.errors import StorageError
+from quaver.program.outline import outline
+from quaver.report import gather, page
+from quaver.report.figures import figures_of
+from quaver.report.layers import rows_of
+
+
+def test_everything_that_is_there_is_read(made):
+    run = gather(made[1])
+
+    assert run.missing == []
+    assert run.troubles == []
+    assert run.program.stage == "int8"
+    assert len(run.metrics) == 22
+    assert run.analysis.images == 16
+
+
+@pytest.mark.parametrize(
+    ("file", "what", "command"),
+    [
+        ("report.json", "Accuracy and size", "quaver quantize"),
+        ("metrics.jsonl", "Training curves", "quaver quantize"),
+        ("analysis.json", "Errors and histograms", "quaver analyze"),
+        ("verify.json", "Simulated against deployed", "quaver verify"),
+        ("bench.json", "Executed precision, time of each layer, memory", "quaver bench"),
+        ("int8/program.json", "Layers and network", "quaver convert"),
+    ],
+)
+def test_what_is_missing_is_named_with_the_command_that_makes_it(folder, file, what, command):
+    (folder / file).unlink()
+
+    ((missing, made_by),) = gather(folder).missing
+
+    assert missing == what
+    assert made_by.startswith(command)
+    assert str(folder) in made_by
+
+
+@pytest.mark.parametrize("file", ["report.json", "analysis.json", "verify.json", "bench.json", "int8/program.json"])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "\ud800", '{"profiles": 3, "layers": 4, "latencies": [5], "agreement": "x"}']
+)
+def test_a_damaged_file_is_left_out_and_the_rest_is_there(folder, file, content):
+    (folder / file).write_bytes(content.encode("utf-8", "surrogatepass"))
+
+    run = gather(folder)
+
+    assert "stem" in page([run])
+    assert run.troubles or file == "report.json"  # whose figures are taken one by one
+
+
+def test_a_line_that_was_cut_off_is_passed_over(folder):
+    text = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(text[:-10])
+
+    assert len(gather(folder).metrics) == 21
+
+
+def test_a_damaged_line_in_between_is_a_trouble(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    (folder / "metrics.jsonl").write_text("\n".join(["{", *lines]))
+
+    run = gather(folder)
+
+    assert run.metrics == []
+    assert "line 1 cannot be read" in run.troubles[0]
+
+
+def test_a_folder_that_is_no_runs_is_refused(tmp_path):
+    with pytest.raises(StorageError, match="there is no such folder"):
+        gather(tmp_path / "none")
+    with pytest.raises(StorageError, match="holds none of the files of a run"):
+        gather(tmp_path)
+
+
+# layers
+
+
+def test_a_row_joins_what_all_records_say(made):
+    rows = {row.name: row for row in rows_of(gather(made[1]))}
+
+    stem = rows["stem"]
+    assert (stem.precision, stem.executed, stem.bits, stem.kernel) == ("int8", "u8", "W8 A8", "gemm")
+    assert (stem.microseconds, stem.share, stem.differ) == (12.5, 0.25, 0.01)
+    assert stem.fused == ["batch_norm", "relu"]
+    assert stem.tensors == ["x"]
+    assert stem.sqnr_db < stem.input_sqnr_db
+    assert "skip pattern" in rows["head"].reason
+    assert rows["head"].is_float
+    assert (rows["bn"].precision, rows["bn"].host) == ("fused", "stem")
+
+
+def test_without_an_analysis_bits_are_what_the_passes_were_asked_for(made, folder):
+    (folder / "analysis.json").unlink()
+
+    rows = {row.name: row for row in rows_of(gather(folder))}
+
+    assert rows["stem"].bits == "W8 A8"
+    assert rows["stem"].sqnr_db is None
+
+
+def test_without_a_program_layers_are_those_of_the_analysis(folder):
+    (folder / "int8" / "program.json").unlink()
+
+    rows = rows_of(gather(folder))
+
+    assert rows[0].name == "stem"
+    assert "input" in rows[0].thresholds
+
+
+# figures
+
+
+def test_figures_come_from_what_measured_them(made):
+    figures = figures_of(gather(made[1]))
+
+    assert (figures.float_top1, figures.simulated_top1, figures.deployed_top1) == (0.9, 0.895, 0.8949)
+    assert (figures.float_ms, figures.int8_ms, figures.speedup, figures.smaller) == (1.5, 0.5, 3.0, 4.0)
+    assert (figures.engine, figures.cpu, figures.images) == ("openvino", "Some CPU: AVX2", 1234)
+
+
+def test_figures_of_a_wrong_type_are_not_figures(folder):
+    (folder / "report.json").write_text(json.dumps({"fp32_top1": "high", "int8_bytes": True, "engine": 3}))
+    (folder / "verify.json").unlink()
+
+    figures = figures_of(gather(folder))
+
+    assert (figures.float_top1, figures.int8_bytes, figures.engine) == (None, None, "")
+
+
+def test_the_processor_of_a_verification_is_put_in_words(folder):
+    (folder / "bench.json").unlink()
+    record = json.loads((folder / "verify.json").read_text())
+    record["cpu"] = {"model": "Some CPU", "abilities": ["AVX2"], "known": True, "onednn_limit": ""}
+    (folder / "verify.json").write_text(json.dumps(record))
+
+    assert figures_of(gather(folder)).cpu == "Some CPU: AVX2, but no AVX512, no VNNI and no AMX"
+
+
+# the outline of a program
+
+
+def test_an_outline_says_which_op_reads_which(made):
+    found = outline(made[1] / "int8")
+
+    reads = {op.name: op.reads for op in found.ops}
+    assert reads["stem"] == ("x",)
+    assert reads["block"] == ("relu",)
+    assert set(reads["elementwise_add"]) == {"block", "relu"}
+    assert found.inputs == {"x": (None, 3, 8, 8)}
+    assert {record.name for record in found.records} >= set(reads)
+
+
+def test_the_outline_of_a_prepared_program_looks_through_quantizers(trained, tmp_path):
+    from quaver.program.storage import save
+
+    found = outline(save(trained, tmp_path / "prepared"))
+
+    assert {op.name: op.reads for op in found.ops}["body"] == ("pool2d",)
+
+
+def test_a_program_whose_graph_is_odd_is_refused(folder):
+    from quaver.program.storage import _sealed, opened
+
+    path = folder / "int8" / "program.json"
+    body = opened(path)
+    body["graphs"] = {}
+    path.write_bytes(_sealed(body))
+
+    with pytest.raises(StorageError, match="the program cannot be read"):
+        outline(path.parent)

@@ -1,0 +1,44 @@
+import pytest
+
+from quaver.config.recipe import LR_STRATEGIES, Phase
+from quaver.training.schedules import STRATEGIES, learning_rate
+
+STEPS = 10
+
+
+def rates(steps, **options):
+    phase = Phase(lr=1.0, **options)
+    return [learning_rate(phase, step, STEPS) for step in steps]
+
+
+def test_every_strategy_of_a_recipe_is_there():
+    assert set(STRATEGIES) == set(LR_STRATEGIES)
+
+
+def test_piecewise_decay_falls_at_its_epochs_and_not_between():
+    found = rates([0, 19, 20, 39, 40], lr_strategy="piecewise_decay", num_epochs=5, lr_step_epochs=(2, 4), lr_gamma=0.1)
+
+    assert found == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+
+
+def test_cosine_decay_falls_from_the_rate_to_zero_with_half_of_it_in_the_middle():
+    assert rates([0, 20, 40], lr_strategy="cosine_decay", num_epochs=4) == pytest.approx([1, 0.5, 0])
+
+
+def test_exponential_decay_loses_the_same_share_in_every_epoch():
+    found = rates([0, 10, 20], lr_strategy="exponential_decay", num_epochs=4, lr_decay_rate=0.5)
+
+    assert found == pytest.approx([1, 0.5, 0.25])
+
+
+def test_constant_stays():
+    assert rates([0, 17, 39], lr_strategy="constant", num_epochs=4) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("strategy", LR_STRATEGIES)
+def test_a_warm_up_rises_and_ends_at_the_rate(strategy):
+    found = rates(range(21), lr_strategy=strategy, num_epochs=10, warmup_epochs=2, lr_decay_rate=1.0)
+
+    assert found[:20] == sorted(found[:20])
+    assert 0 < found[0] < 0.06
+    assert found[20] == pytest.approx(1)
