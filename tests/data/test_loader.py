@@ -247,6 +247,4 @@ def test_an_interrupted_run_leaves_no_worker_behind(sent, patience):
         while session_of(process.pid) and time.monotonic() < end:
             time.sleep(0.1)
         assert session_of(process.pid) == []
-        errors = process.stderr.read()
-        assert ("KeyboardInterrupt" in errors) == (sent == signal.SIGINT)
-        assert "DataLoader worker" not in errors
+        assert "DataLoader worker" not in process.stderr.read()
