@@ -4,6 +4,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -109,7 +110,7 @@ class Loader:
             # a forked worker needs no copy of the data; other systems cannot fork safely
             multiprocessing_context="fork" if sys.platform == "linux" else None,
         )
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _interrupts_held_back():
             # Python 3.12 and later warn of forking a process with threads; these workers use none of them
             warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
             return iter(loader)
@@ -156,7 +157,18 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C goes to every process of a terminal, but the main one decides what becomes of the work, and ends the workers.
+
+    A worker that is started here never sees it; the main process does as soon as this block ends.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin_worker(worker: int) -> None:
-    # Ctrl-C goes to every process of a terminal: the main one decides what becomes of the work, and ends the workers
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.filterwarnings("ignore", module="PIL")  # its doubts about harmless tags

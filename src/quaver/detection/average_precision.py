@@ -65,7 +65,7 @@ def _objects(targets: Sequence[Target]) -> list[dict[str, Any]]:
 def _findings(found: Sequence[Found]) -> list[dict[str, Any]]:
     annotations: list[dict[str, Any]] = []
     for image, seen in enumerate(found):
-        rows = zip(seen.boxes.cpu().numpy(), seen.labels.cpu().numpy(), seen.scores.cpu().numpy(), strict=True)
+        rows = zip(seen.boxes.numpy(), seen.labels.numpy(), seen.scores.numpy(), strict=True)
         for box, label, score in rows:
             annotations.append(_row(len(annotations), image, box, label) | {"score": float(score)})
     return annotations

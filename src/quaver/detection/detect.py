@@ -29,7 +29,7 @@ def detect(
     least_score: float = 0.01,
     most_overlap: float = 0.45,
 ) -> list[Found]:
-    """The objects in each image of a batch: boxes with a score of at least ``least_score``, after suppression.
+    """The objects in each image of a batch, on the CPU: boxes with a score of at least ``least_score``, after suppression.
 
     A score is the probability of an object times that of its class. Boxes of one class that overlap by more than
     ``most_overlap`` are taken for the same object.
@@ -45,5 +45,7 @@ def _best(boxes: Tensor, scores: Tensor, least_score: float, most_overlap: float
     place, label = (scores >= least_score).nonzero(as_tuple=True)
     best = scores[place, label].argsort(descending=True, stable=True)[:CANDIDATES]
     place, label = place[best], label[best]
-    kept = suppress(boxes[place], scores[place, label], label, most_overlap)[:KEPT]
-    return Found(boxes[place[kept]], scores[place, label][kept], label[kept])
+    # one after the other, which an accelerator is slow at
+    boxes, scores, label = boxes[place].cpu(), scores[place, label].cpu(), label.cpu()
+    kept = suppress(boxes, scores, label, most_overlap)[:KEPT]
+    return Found(boxes[kept], scores[kept], label[kept])

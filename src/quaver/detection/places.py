@@ -71,7 +71,7 @@ def by_place(maps: tuple[Tensor, ...]) -> Tensor:
 
 def _of_map(values: Tensor) -> Tensor:
     images, channels, rows, columns = values.shape
-    return values.view(images, BOXES, channels // BOXES, rows * columns).transpose(2, 3).flatten(1, 2)
+    return values.reshape(images, BOXES, channels // BOXES, rows * columns).transpose(2, 3).flatten(1, 2)
 
 
 def boxes_of(values: Tensor, where: Places) -> Tensor:

@@ -47,8 +47,8 @@ class Detection:
     def evaluate(self, model: Callable[..., Any], batches: Loader | Batches) -> dict[str, float]:
         """Mean average precision over all images, as ``mAP`` and ``mAP50``; a module is left in the mode it was in.
 
-        ``batches`` are images and targets, or a loader of them. In a distributed run, every rank gives its own and gets the
-        figures of all.
+        ``batches`` are images and targets, or a loader of them. Where the loader shares its images out to several
+        processes, each of them gets the figures of all.
         """
         was_training = isinstance(model, nn.Module) and model.training
         if isinstance(model, nn.Module):
@@ -56,11 +56,12 @@ class Detection:
         found: list[Found] = []
         targets: list[Target] = []
         for images, target in batches.epoch(0) if isinstance(batches, Loader) else batches:
-            found += [Found(*(tensor.cpu() for tensor in seen)) for seen in self.find(model, images)]
+            found += self.find(model, images)
             targets += target
         if was_training:
             model.train()  # type: ignore[attr-defined]
-        found, targets = (_of_all_ranks(own) for own in (found, targets))
+        if isinstance(batches, Loader) and batches.world > 1:
+            found, targets = (_of_all_ranks(own, batches.world) for own in (found, targets))
         return average_precision(found, targets, self.classes)
 
 
@@ -73,9 +74,7 @@ def _maps(model: Callable[..., Any], images: Tensor) -> Maps:
     return maps
 
 
-def _of_all_ranks(own: list[Any]) -> list[Any]:
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-        return own
-    parts: list[list[Any]] = [[] for _ in range(torch.distributed.get_world_size())]
+def _of_all_ranks(own: list[Any], world: int) -> list[Any]:
+    parts: list[list[Any]] = [[] for _ in range(world)]
     torch.distributed.all_gather_object(parts, own)
     return [one for part in parts for one in part]
