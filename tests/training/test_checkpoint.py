@@ -222,6 +222,16 @@ def test_a_damaged_newest_checkpoint_is_said_and_the_one_before_is_used(tmp_path
         assert "Going on from the one before, quantize-000000001" in said[0]
 
 
+def test_a_record_that_was_changed_is_damaged_even_if_it_can_be_read(tmp_path):
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(some(1))
+    path = tmp_path / "quantize-000000001.json"
+    path.write_text(path.read_text().replace('"number":1', '"number":7'))
+
+    with pytest.raises(StorageError, match="damaged: its checksum differs"):
+        checkpoints.read("quantize-000000001")
+
+
 def test_when_all_are_damaged_that_is_an_error_that_names_them(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for number in (1, 2):

@@ -21,8 +21,10 @@ def test_piecewise_decay_falls_at_its_epochs_and_not_between():
     assert found == pytest.approx([1, 1, 0.1, 0.1, 0.01])
 
 
-def test_cosine_decay_falls_from_the_rate_to_zero_with_half_of_it_in_the_middle():
-    assert rates([0, 20, 40], lr_strategy="cosine_decay", num_epochs=4) == pytest.approx([1, 0.5, 0])
+def test_cosine_decay_falls_from_the_rate_to_zero_slowly_at_first():
+    found = rates([0, 10, 20, 40], lr_strategy="cosine_decay", num_epochs=4)
+
+    assert found == pytest.approx([1, (1 + 0.5**0.5) / 2, 0.5, 0])
 
 
 def test_exponential_decay_loses_the_same_share_in_every_epoch():

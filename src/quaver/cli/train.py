@@ -74,7 +74,6 @@ def carried_out(command: Command, flags: dict[str, str], console: Console) -> It
     file = Path(flags.pop("recipe")) if "recipe" in flags else None
     checkpoint = flags.pop("checkpoint", "")
     ranks = join(accelerator=wants_accelerator(load_recipe(file, flags, command)))
-    console.quiet = not ranks.first
     with Screen(console) as screen:
         begun = start(command, file, flags, checkpoint, screen.said) if ranks.first else None
         begun = ranks.from_first(begun)

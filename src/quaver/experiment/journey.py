@@ -104,7 +104,7 @@ class Journey:
         setting, recipe, start = self.setting, self.setting.recipe, self.start
         job = Job(
             name=name,
-            program=program.to(setting.device, memory_format=setting.memory_format),  # type: ignore[call-overload]
+            program=program.to(setting.device),
             task=setting.task_for(phase),
             phase=phase,
             batches=setting.train,

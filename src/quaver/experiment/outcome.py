@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from quaver.data import Loader
@@ -28,8 +27,7 @@ def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
 
 def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
     """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
-    trained: Program = after.program.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    frozen, int8 = convert(trained, save_int8=True)
+    frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
     folder.sweep()
     write_tree(frozen, folder.path)
     ops = int8.ops()

@@ -37,11 +37,6 @@ class Setting:
         return (torch.zeros(1, *self.image_shape),)
 
     @property
-    def memory_format(self) -> torch.memory_format:
-        """The layout of weights and images that is fastest there."""
-        return torch.channels_last if self.device.type == "cuda" else torch.contiguous_format
-
-    @property
     def steps_per_epoch(self) -> int:
         """As the learning rate counts them."""
         return -(-self.recipe.total_images // self.recipe.batch_size) or len(self.train)
