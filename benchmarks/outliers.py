@@ -100,9 +100,10 @@ def run(way: str, options: Namespace, data: Images, test: Images) -> dict[str, A
     train(
         qat, data, options.qat_epochs, LR, warm_up=0.05, own=own, on_epoch=lambda epoch, loss, _: log.append(round(loss, 4))
     )
-    frozen = quaver.convert(qat.eval())
-    figures = {"way": way, "int8": accuracy(frozen, test), "losses": log, "seconds": round(time.time() - start)}
-    quaver.save(frozen.to("cpu"), Path(options.out) / way)
+    figures = {"way": way, "int8": accuracy(qat, test), "losses": [str(loss) for loss in log]}  # NaN is no JSON
+    figures |= {"seconds": round(time.time() - start)}
+    if all(bool(torch.isfinite(value).all()) for value in qat.parameters()):
+        quaver.save(quaver.convert(qat, save_int8=True)[1].to("cpu"), Path(options.out) / way)
     (Path(options.out) / f"{way}.json").write_text(json.dumps(figures) + "\n")
     print(json.dumps(figures), flush=True)
     return figures
