@@ -1,8 +1,9 @@
 """CIFAR-10 held in the accelerator's memory, and a training loop over it: what the accuracy benchmarks share."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,20 +55,24 @@ def train(
     weight_decay: float = 5e-4,
     warm_up: float = 0.15,
     size: int = 256,
+    own: Sequence[dict[str, Any]] = (),
     on_epoch: Callable[[int, float, float], None] = lambda epoch, loss, seconds: None,
 ) -> None:
     """SGD along one cycle of the learning rate, in bf16 on an accelerator; vectors (biases, batch norm) do not decay.
 
-    ``on_epoch`` is told the epoch, its mean loss and its seconds.
+    ``own`` are parameter groups with options of their own, such as the quantizers'; their learning rate follows the same
+    cycle. ``on_epoch`` is told the epoch, its mean loss and its seconds.
     """
     images, labels = data
     cuda = images.is_cuda
-    matrices = [value for value in model.parameters() if value.dim() > 1]
-    vectors = [value for value in model.parameters() if value.dim() <= 1]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    others = {id(value) for group in own for value in group["params"]}
+    values = [value for value in model.parameters() if id(value) not in others]
+    matrices, vectors = ([value for value in values if (value.dim() > 1) == many] for many in (True, False))
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}, *own]
     optimizer = torch.optim.SGD(groups, lr, momentum=0.9, nesterov=True)
     steps = epochs * (len(images) // size)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=warm_up, div_factor=10)
+    peaks = [group["lr"] for group in optimizer.param_groups]
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peaks, total_steps=steps, pct_start=warm_up, div_factor=10)
     model.train()
     for epoch in range(epochs):
         start, total, seen = time.time(), torch.zeros((), device=images.device), 0

@@ -1,0 +1,154 @@
+"""Outliers: one channel in sixty-four is a hundred times as large as the others. Plain 8-bit QAT, PACT and LSQ on CIFAR-10.
+
+    python benchmarks/outliers.py --data-dir DIR --float OUT/mobilenet_v1/float.safetensors --out OUT --jobs 3
+    python benchmarks/outliers.py --data-dir DIR --out OUT                      without weights: trains them first
+
+DIR holds cifar-10-batches-bin; the float weights are those that `accuracy.py` trains. A MobileNetV1 is rescaled channel by
+channel: what a ReLU gives is multiplied, and what the next layer makes of it divided, so that the float model computes what
+it did. A quantizer has one range for all channels, and the few large ones take nearly all of it. Three ways from there:
+
+plain   range of the largest value, as by default
+pact    a learned clip in front of each quantizer, started at the 99th percentile that `quaver.analyze` finds
+lsq     learned steps, started at the same
+
+The weights that read a large channel are as much smaller, and their gradients as much larger: without a clip, training at an
+ordinary learning rate is not stable either.
+"""
+
+import json
+import subprocess
+import sys
+import time
+import warnings
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import quaver
+from cifar import Images, accuracy, test_set, train, training_set
+from measure import arguments, report
+from quaver.models import build
+from quaver.quantizers import PACT, LearnedStep
+
+warnings.filterwarnings("ignore", module="torch")
+
+LR = 0.01
+WAYS = ("plain", "pact", "lsq")
+
+
+def with_outliers(model: nn.Module, factor: float, per: int) -> nn.Module:
+    """One channel in ``per`` scaled up by ``factor`` behind each ReLU, and down again in the layer that reads it.
+
+    For a chain of convolution, batch norm and ReLU, as MobileNetV1 is. Narrower layers stay as they are.
+    """
+    norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
+    readers = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)][1:]
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for norm, reader in zip(norms, readers, strict=True):
+            chosen = torch.randperm(norm.num_features, generator=generator)[: norm.num_features // per]
+            norm.weight[chosen] *= factor
+            norm.bias[chosen] *= factor
+            depthwise = isinstance(reader, nn.Conv2d) and reader.groups > 1
+            reader.weight[chosen if depthwise else (slice(None), chosen)] /= factor
+    return model
+
+
+def float_model(options: Namespace, data: Images | None) -> nn.Module:
+    """The trained model, before anything is rescaled."""
+    torch.manual_seed(options.seed)
+    model = build("mobilenet_v1", num_classes=10, image_size=32).to(options.device)
+    file = Path(options.float or Path(options.out) / "float.safetensors")
+    if file.exists():
+        model.load_state_dict(load_file(file, device=options.device))
+    else:
+        assert data is not None
+        train(model, data, options.epochs, 0.2)
+        save_file({key: value.cpu().contiguous() for key, value in model.state_dict().items()}, file)
+    return model
+
+
+def prepared(way: str, model: nn.Module, data: Images) -> tuple[quaver.Program, list[dict[str, Any]]]:
+    """A program to train, and the parameter group of its quantizers."""
+    example = (data[0][:2],)
+    if way == "plain":
+        return quaver.quant_aware(model, example_inputs=example), []
+    analysis = quaver.analyze(model, data[0][:2048].split(256))
+    thresholds = {one.quantizer: max(one.percentiles["99"], 1e-3) for one in analysis.tensors}
+    if way == "pact":
+        qat = quaver.quant_aware(model, example_inputs=example, act_preprocess_func=PACT(thresholds=thresholds))
+        return qat, [{"params": list(qat.quantizer_parameters()), "lr": LR, "weight_decay": 1e-4}]
+    learned = {"weight_quantize_type": "channel_wise_learned_step", "activation_quantize_type": "learned_step"}
+    qat = quaver.quant_aware(model, learned, example_inputs=example)
+    with torch.no_grad():
+        for name, quantizer in qat.quantizers():
+            if isinstance(quantizer, LearnedStep) and name in thresholds:
+                quantizer.step.fill_(thresholds[name] / quantizer.grid.high)
+                quantizer.known.fill_(True)
+    return qat, [{"params": list(qat.quantizer_parameters()), "lr": LR / 10, "weight_decay": 0.0}]
+
+
+def run(way: str, options: Namespace, data: Images, test: Images) -> dict[str, Any]:
+    start = time.time()
+    model = with_outliers(float_model(options, data), options.factor, options.per)
+    qat, own = prepared(way, model, data)
+    log = []
+    train(
+        qat, data, options.qat_epochs, LR, warm_up=0.05, own=own, on_epoch=lambda epoch, loss, _: log.append(round(loss, 4))
+    )
+    figures = {"way": way, "int8": accuracy(qat, test), "losses": [str(loss) for loss in log]}  # NaN is no JSON
+    figures |= {"seconds": round(time.time() - start)}
+    if all(bool(torch.isfinite(value).all()) for value in qat.parameters()):
+        quaver.save(quaver.convert(qat, save_int8=True)[1].to("cpu"), Path(options.out) / way)
+    (Path(options.out) / f"{way}.json").write_text(json.dumps(figures) + "\n")
+    print(json.dumps(figures), flush=True)
+    return figures
+
+
+def main() -> None:
+    options = arguments(
+        __doc__,
+        data_dir="",
+        out="",
+        float="",
+        device="cuda" if torch.cuda.is_available() else "cpu",
+        ways=",".join(WAYS),
+        factor=100.0,
+        per=64,
+        epochs=20,
+        qat_epochs=5,
+        images=50000,
+        test_images=10000,
+        seed=0,
+        jobs=1,
+    )
+    Path(options.out).mkdir(parents=True, exist_ok=True)
+    data = tuple(tensor[: options.images].to(options.device) for tensor in training_set(Path(options.data_dir)))
+    test = tuple(tensor[: options.test_images].to(options.device) for tensor in test_set(Path(options.data_dir)))
+    ways = options.ways.split(",")
+    if len(ways) == 1:
+        run(ways[0], options, data, test)
+        return
+    plain = accuracy(float_model(options, data), test)
+    rescaled = accuracy(with_outliers(float_model(options, data), options.factor, options.per), test)
+    if options.jobs > 1:
+        processes = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--ways", way]) for way in ways]
+        assert not any(process.wait() for process in processes)
+    else:
+        for way in ways:
+            run(way, options, data, test)
+    figures = [json.loads((Path(options.out) / f"{way}.json").read_text()) for way in ways]
+    rows = [
+        {"way": "float", "top1": plain, "drop": 0.0},
+        {"way": "float, rescaled", "top1": rescaled, "drop": plain - rescaled},
+    ]
+    rows += [{"way": one["way"], "top1": one["int8"], "drop": plain - one["int8"]} for one in figures]
+    report("Outliers, CIFAR-10 top-1", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
