@@ -105,7 +105,7 @@ def test_a_histogram_of_nothing_says_nothing():
     assert empty.percentiles((50.0,)) == [0.0]
     assert empty.beyond(1.0) == 0
     assert empty.noise(1.0, Grid(8)) == 0
-    assert empty.best_threshold(0.0, Grid(8)) == 0
+    assert empty.best_threshold(1.0, Grid(8)) == 1
     assert empty.even_bins(0.0, 1.0, 4) == [0, 0, 0, 0]
 
 

@@ -102,7 +102,7 @@ class Histogram:
 
     def best_threshold(self, largest: float, grid: Grid) -> float:
         """The threshold, up to ``largest``, with the least squared error."""
-        if largest <= 0 or not len(self.counts):
+        if not len(self.counts):
             return largest
         low, high = 0.0, largest
         for _ in range(2):
