@@ -21,7 +21,7 @@ SAMPLES = {
 def histogram(values: torch.Tensor) -> Histogram:
     counts = Counts()
     counts.add(values)
-    return counts.done()
+    return counts.done(float(values.min()), float(values.max()))
 
 
 @pytest.fixture(params=SAMPLES)
@@ -45,12 +45,22 @@ def test_zeros_are_counted_exactly():
     assert found.percentiles((50.0,)) == [0.0]
 
 
-def test_the_share_beyond_a_threshold_is_that_of_the_values(values):
+@pytest.mark.parametrize("bits", [8, 3])
+def test_what_saturates_lies_half_a_step_beyond_the_grid(values, bits):
+    grid = Grid(bits, signed=bool((values < 0).any()), narrow=False)
     threshold = float(values.abs().quantile(0.97))
+    steps = values / (threshold / grid.high)
 
-    found = histogram(values).beyond(threshold)
+    found = histogram(values).saturated(threshold, grid)
 
-    assert found == pytest.approx(0.03, rel=0.03)
+    exact = float(((steps > grid.high + 0.5) | (steps < grid.low - 0.5)).float().mean())
+    assert found == pytest.approx(exact, rel=0.03)
+
+
+def test_many_values_exactly_at_the_end_do_not_saturate():
+    pixels = torch.tensor([-1.0, 0.3, 1.0]).repeat(1000)
+
+    assert histogram(pixels).saturated(0.99999, Grid(8, narrow=False)) == 0
 
 
 @pytest.mark.parametrize("bits", [8, 4, 2])
@@ -93,19 +103,19 @@ def test_what_comes_in_parts_is_what_comes_at_once(values):
     for part in values.split(1000):
         parts.add(part)
 
-    found, expected = parts.done(), histogram(values)
+    found, expected = parts.done(float(values.min()), float(values.max())), histogram(values)
 
     assert np.array_equal(found.counts, expected.counts)
     assert found.power == pytest.approx(expected.power)
 
 
 def test_a_histogram_of_nothing_says_nothing():
-    empty = Counts().done()
+    empty = Counts().done(0.0, 0.0)
 
     assert empty.percentiles((50.0,)) == [0.0]
-    assert empty.beyond(1.0) == 0
+    assert empty.saturated(1.0, Grid(8)) == 0
     assert empty.noise(1.0, Grid(8)) == 0
-    assert empty.best_threshold(0.0, Grid(8)) == 0
+    assert empty.best_threshold(1.0, Grid(8)) == 1
     assert empty.even_bins(0.0, 1.0, 4) == [0, 0, 0, 0]
 
 

@@ -66,7 +66,7 @@ def statistics_of(site: Site, tally: Tally) -> TensorStatistics | None:
     """The record of a tensor; None if no batch had a finite one."""
     if not tally.state:
         return None
-    histogram = tally.counts.done()
+    histogram = tally.counts.done(tally.smallest, tally.largest)
     grid = site.grid if site.rounded else Grid(8, signed=tally.smallest < 0, narrow=False)
     largest, moving_max = max(tally.largest, -tally.smallest), tally.accum / tally.state
     threshold = moving_max if site.threshold is None else site.threshold
@@ -84,7 +84,7 @@ def statistics_of(site: Site, tally: Tally) -> TensorStatistics | None:
         best_threshold=histogram.best_threshold(largest, grid),
         percentiles=percentiles_of(histogram, largest),
         zeros=histogram.zeros / max(histogram.total, 1),
-        clipped=0.0 if threshold >= largest else histogram.beyond(threshold),
+        clipped=histogram.saturated(threshold, grid) if threshold > 0 else 0.0,
         sqnr_db=decibels(histogram.power, histogram.noise(threshold, grid)) if threshold > 0 else None,
         not_finite=tally.not_finite,
         histogram=spread(histogram, tally.smallest, tally.largest),

@@ -12,6 +12,9 @@ from quaver.grid import Grid
 MANTISSA = 7  # bits: 128 bins between one power of two and the next, so a value is known to 0.8 %
 LOWEST, HIGHEST = -40, 24  # exponents: what is smaller counts as zero, what is larger in the last bin of its side
 PER_SIDE = (HIGHEST - LOWEST) << MANTISSA
+NARROWEST = 0.01
+"""The share of its width that a bin keeps at least."""
+
 CANDIDATES = 16
 """How many thresholds are tried for the least error, and then again between the neighbours of the best."""
 
@@ -46,15 +49,19 @@ class Counts:
         self.counts = found if self.counts is None else self.counts.add_(found)
         self.power += float(values.double().square().sum())
 
-    def done(self) -> "Histogram":
-        """What was counted, without the bins in which there is nothing."""
+    def done(self, smallest: float, largest: float) -> "Histogram":
+        """What was counted, without the bins in which there is nothing; no bin reaches beyond the values there were."""
         counts = np.zeros(2 * PER_SIDE) if self.counts is None else self.counts.cpu().numpy().astype(np.float64)
         positive, negative = counts[:PER_SIDE], counts[PER_SIDE:]
         right, left = np.flatnonzero(positive[1:]) + 1, np.flatnonzero(negative[1:])[::-1] + 1
         ends = edges()
+        low = np.concatenate([-ends[left + 1], ends[right]])
+        high = np.concatenate([-ends[left], ends[right + 1]])
+        # many values may lie exactly at an end (a clamp, white pixels): spread over a bin, some would seem to lie beyond
+        near = NARROWEST * (high - low)
         return Histogram(
-            low=np.concatenate([-ends[left + 1], ends[right]]),
-            high=np.concatenate([-ends[left], ends[right + 1]]),
+            low=np.minimum(np.maximum(low, smallest), high - near),
+            high=np.maximum(np.minimum(high, largest), low + near),
             counts=np.concatenate([negative[left], positive[right]]),
             zeros=int(positive[0] + negative[0]),
             total=int(counts.sum()),
@@ -86,11 +93,12 @@ class Histogram:
         wanted = np.asarray(shares) / 100 * self.total
         return [float(value) for value in np.where(wanted <= self.zeros, 0.0, np.interp(wanted, sums, points))]
 
-    def beyond(self, threshold: float) -> float:
-        """The share of values whose magnitude exceeds a threshold."""
-        width = self.high - self.low
-        outside = np.clip(self.high - threshold, 0, width) + np.clip(-threshold - self.low, 0, width)
-        return float((self.counts * outside / width).sum() / max(self.total, 1))
+    def saturated(self, threshold: float, grid: Grid) -> float:
+        """The share of values that lie more than half a step beyond a grid whose largest integer lies at ``threshold``."""
+        step, width = threshold / grid.high, self.high - self.low
+        over = np.clip(self.high - (grid.high + 0.5) * step, 0, width)
+        under = np.clip((grid.low - 0.5) * step - self.low, 0, width)
+        return float((self.counts * (over + under) / width).sum() / max(self.total, 1))
 
     def noise(self, threshold: float, grid: Grid) -> float:
         """The sum of squared errors of rounding to a grid whose largest integer lies at ``threshold``."""
@@ -102,7 +110,7 @@ class Histogram:
 
     def best_threshold(self, largest: float, grid: Grid) -> float:
         """The threshold, up to ``largest``, with the least squared error."""
-        if largest <= 0 or not len(self.counts):
+        if not len(self.counts):
             return largest
         low, high = 0.0, largest
         for _ in range(2):

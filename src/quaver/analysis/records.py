@@ -23,8 +23,9 @@ class TensorStatistics:
     ``quantizer`` and ``slot`` say which quantizer rounds it, and which of its tensors this is, where several share a range;
     ``rounded`` is False for a tensor that is only observed. ``moving_max`` is the moving average of max|x| over the
     batches, ``largest`` the true maximum of |x|, ``percentiles`` are of |x|. ``threshold`` is the range that ``clipped``
-    (the share of values beyond it) and ``sqnr_db`` (signal to rounding noise; None: no noise) are for: the quantizer's own,
-    or ``moving_max`` where it has seen no data. ``best_threshold`` has the least squared error.
+    (the share of values that saturate: more than half a step beyond it) and ``sqnr_db`` (signal to rounding noise; None: no
+    noise) are for: the quantizer's own, or ``moving_max`` where it has seen no data. ``best_threshold`` has the least
+    squared error.
     """
 
     name: str

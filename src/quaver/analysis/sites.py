@@ -37,7 +37,7 @@ class Site:
 class Weight:
     """A weight: its values, what rounding makes of them (None where a frozen program has only the integers), its ranges.
 
-    ``clipped`` is the share of values beyond their threshold, ``bounded`` that of integers kept from overflowing in pairs.
+    ``clipped`` is the share of values that saturate, ``bounded`` that of integers kept from overflowing in pairs.
     """
 
     name: str
@@ -133,7 +133,8 @@ def weights(program: Program) -> Iterator[Weight]:
             bounded = 0.0 if quantizer.pairs is None else float((plain != integers).float().mean())
             rounded = integers * quantizer.per_channel(step, values)
             thresholds = quantizer.range_for(values, None)[0].detach()
-            clipped = float((values.abs() > quantizer.per_channel(thresholds, values)).float().mean())
+            reach = (1 + 0.5 / quantizer.grid.high) * quantizer.per_channel(thresholds, values)
+            clipped = float((values.abs() > reach).float().mean())
         yield Weight(title, quantizer.grid.bits, values, rounded, thresholds.flatten(), clipped, bounded)
     if not program.placements.weights:
         yield from _frozen_weights(program)

@@ -12,10 +12,10 @@ def statistics_of_weight(weight: Weight) -> WeightStatistics:
     """The record of a weight."""
     values = weight.values.float().flatten()
     finite = values[torch.isfinite(values)]
+    smallest, largest = (float(end) for end in torch.aminmax(finite)) if finite.numel() else (0.0, 0.0)
     counts = Counts()
     counts.add(finite)
-    histogram = counts.done()
-    smallest, largest = (float(end) for end in torch.aminmax(finite)) if finite.numel() else (0.0, 0.0)
+    histogram = counts.done(smallest, largest)
     magnitude = max(largest, -smallest)
     thresholds = weight.thresholds.float().nan_to_num(magnitude, magnitude)
     noise = None

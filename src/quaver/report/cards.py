@@ -94,7 +94,7 @@ def _agreement(figures: Figures) -> Html | None:
     if figures.integers_equal is not None:
         lines.append(Line("integers equal", percent(figures.integers_equal)))
     exact = figures.integers_equal == 1.0
-    note = "the engine computes what was trained, bit for bit" if exact else "simulated and deployed, the same images"
+    note = "bit for bit what was trained" if exact else "of simulated and deployed"
     return _card("Agreement", percent(figures.agreement), note, lines)
 
 

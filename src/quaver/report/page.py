@@ -183,7 +183,12 @@ def _networks(found: Found) -> Html | None:
     return join(
         tag(
             "div",
-            tag("fieldset", tag("legend", "Colour by", class_="unseen"), radios, class_="switch"),
+            tag(
+                "fieldset",
+                tag("legend", "Colour by", class_="unseen"),
+                radios,
+                class_="switch" if len(ways) > 1 else "unseen",
+            ),
             legend(rows),
             class_="controls",
         ),

@@ -37,7 +37,7 @@ def _entries(run: Run) -> list[Html]:
         passes = [re.sub(r", \w+=None", "", step) for step in run.program.history]  # options that were not used
         facts.append(("Passes", tag("ol", [tag("li", tag("code", step)) for step in passes])))
     if run.analysis is not None:
-        facts.append(("Analysis", f"{run.analysis.images:,} images of a {run.analysis.stage} program"))
+        facts.append(("Analysis", f"{run.analysis.images:,} images, {run.analysis.stage} program"))
     if first.get("source"):
         facts.append(("Weights", tag("code", f"sha256 {first['source']}")))
     sums = [

@@ -133,7 +133,7 @@ def _columns(tensors: dict[str, TensorStatistics]) -> list[Column]:
             _spread(tensors),
         ),
         Column("Error", "Signal to rounding noise in dB, input and weight together: the smaller, the worse", _error, "n"),
-        Column("Clipped", "Share of the input's values beyond the threshold", lambda row: _rare(row.clipped), "n"),
+        Column("Clipped", "Share of the input's values that saturate", lambda row: _rare(row.clipped), "n"),
         Column("Alone", "Accuracy with only this layer quantized", lambda row: _share(row.only, 2), "n"),
         Column("Without", "Accuracy with all layers but this one quantized", lambda row: _share(row.without, 2), "n"),
         Column("µs", "Time in the engine, in microseconds", _time, "n"),

@@ -214,7 +214,7 @@
     const total = tensor.counts.reduce((sum, value) => sum + value, 0) || 1;
     const edge = (index) => tensor.start + index * step;
     const y = (value) => floor - ((floor - top) * Math.log1p(value)) / most;
-    const clipped = tensor.clipped === 0 && tensor.largest > tensor.threshold ? "< 0.001 %" : percent(tensor.clipped);
+    const clipped = tensor.clipped === 0 && tensor.largest > 1.01 * tensor.threshold ? "< 0.001 %" : percent(tensor.clipped);
     const facts = [`clipped ${clipped}`, `zeros ${percent(tensor.zeros)}`];
     if (tensor.dB !== null) facts.unshift(`${tensor.dB.toFixed(1)} dB`);
     const kind = `${tensor.bits} bits${tensor.signed ? "" : ", unsigned"}`;
@@ -307,10 +307,13 @@
           written(words(value), { x: left - 8, y: (y(value) + 4).toFixed(1), "text-anchor": "end" }),
         ]),
         ...ticks(x0, x1, width / 90).map((value) => written(short(value), { x: x(value).toFixed(1), y: height - 6, "text-anchor": near(x(value)) })),
-        ...chart.marks.flatMap((mark) => [
-          drawn("path", { d: mark.x > x0 ? `M${x(mark.x).toFixed(1)} ${top - 16}V${floor}` : "", class: "phase" }),
-          written(mark.label, x(mark.x) > width - 130 ? { x: (x(mark.x) - 6).toFixed(1), y: 12, "text-anchor": "end" } : { x: (x(Math.max(mark.x, x0)) + (mark.x > x0 ? 6 : 0)).toFixed(1), y: 12 }),
-        ]),
+        ...chart.marks.map((mark) => drawn("path", { d: mark.x > x0 ? `M${x(mark.x).toFixed(1)} ${top - 16}V${floor}` : "", class: "phase" })),
+        ...chart.marks.flatMap((mark, index) => {
+          const at = x(Math.max(mark.x, x0)) + (mark.x > x0 ? 6 : 0), next = chart.marks[index + 1];
+          const room = (next ? x(next.x) : width) - at;
+          const letters = Math.floor(room / 6.4);
+          return letters < 4 ? [] : [written(mark.label.length > letters ? `${mark.label.slice(0, letters - 1)}…` : mark.label, { x: at.toFixed(1), y: 12 })];
+        }),
         ...chart.series.map((series, index) =>
           drawn("path", { d: series.parts.map((part) => part.map((point, place) => `${place ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`).join("")).join(""), class: `line s${index}` }),
         ),
