@@ -245,3 +245,27 @@ def test_event_files_hold_the_figures(tmp_path):
     events = accumulator.EventAccumulator(str(tmp_path / "events"))
     events.Reload()
     assert {"float/loss", "float/acc_top1", "float/evaluation/top1"} <= set(events.Tags()["scalars"])
+
+
+def test_ranges_and_clips_start_from_an_analysis_of_the_data_or_of_a_file(tmp_path):
+    flags = ["quantize", *SMALL, "--float_epochs", "0", "--num_epochs", "1", "--use_pact", "true"]
+    looked = run(*flags, "--analysis", "true", "--analysis_batches", "2", "--model_save_dir", tmp_path / "a")
+    read = run(*flags, "--init_from", tmp_path / "a" / "analysis.json", "--model_save_dir", tmp_path / "b")
+    neither = run(*flags, "--model_save_dir", tmp_path / "c")
+
+    assert looked.exit_code == read.exit_code == neither.exit_code == 0, looked.output + read.output
+    assert "looking at 2 batches first" in looked.output
+    assert "start from analysis.json" in read.output
+    weights = [(tmp_path / name / "int8" / "model.bin").read_bytes() for name in "abc"]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_a_file_that_is_no_analysis_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "mine.json").write_text("{}")
+
+    done = run(
+        "quantize", *SMALL, "--float_epochs", "0", "--init_from", tmp_path / "mine.json", "--model_save_dir", tmp_path
+    )
+
+    assert done.exit_code == 2
+    assert "mine.json" in done.output

@@ -101,6 +101,10 @@ class QuantPhase(Phase):
     freeze_observers_epoch: int = option(
         NEVER, epoch_or_never(), "From this epoch on the ranges of activations stay as they are; -1: never."
     )
+    use_pact: bool = option(False, boolean(), "PACT: a learned clip in front of every quantizer of an activation.")
+    analysis: bool = option(False, boolean(), "Look at the training data first, and start ranges and clips from it.")
+    analysis_batches: int = option(100, whole(1), "Batches that are looked at.")
+    init_from: str = option("", text("a path"), "Start ranges and clips from this file of quaver analyze instead.")
     distill: float = option(0.0, number(0, 1), "Weight of learning from the float model's outputs; 0: from labels alone.")
     distill_temperature: float = option(2.0, number(0.01), "Temperature of that.")
 
@@ -109,6 +113,8 @@ class QuantPhase(Phase):
         chosen = {one.name: getattr(self, one.name) for one in fields(QuantConfig) if hasattr(self, one.name)}
         if not self.quantize_op_types:
             del chosen["quantize_op_types"]
+        if self.use_pact:
+            chosen["activation_preprocess_type"] = "PACT"
         return QuantConfig(activation_quantize_type=self.act_quant_type, weight_quantize_type=self.wt_quant_type, **chosen)
 
 

@@ -36,6 +36,11 @@ class RunFolder:
         return self.path / "fp32.safetensors"
 
     @property
+    def analysis(self) -> Path:
+        """What ranges started from, if the run looked at its data first."""
+        return self.path / "analysis.json"
+
+    @property
     def metrics(self) -> Path:
         """How training went, a line of JSON for each log line and evaluation."""
         return self.path / "metrics.jsonl"
@@ -59,7 +64,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
-            for stale in (self.metrics, self.fp32, self.report):
+            for stale in (self.metrics, self.fp32, self.analysis, self.report):
                 stale.unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be written to: {error}.") from error

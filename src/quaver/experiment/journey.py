@@ -3,13 +3,16 @@
 import copy
 import hashlib
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from quaver.analysis import Analysis, analyze
 from quaver.capture import capture
 from quaver.config.recipe import Phase
+from quaver.data import Loader
 from quaver.errors import StorageError
 from quaver.experiment.setting import Setting
 from quaver.experiment.start import Start
@@ -56,8 +59,23 @@ class Journey:
         digest = self.setting.ranks.from_first(_digest(folder.fp32) if self.setting.ranks.first else "")
         teacher = copy.deepcopy(before.program).eval().to(self.setting.device) if recipe.quantize.distill else None
         qat = quant_aware(before.program, recipe.quantize.quant_config())
+        if not self._goes_on_in(QUANTIZE):  # a checkpoint has ranges of its own
+            self._start_ranges(before.program, qat)
         header = {"float": before.figures, "fp32_sha256": digest}
         return before, self._trained(QUANTIZE, qat, recipe.quantize, header, teacher)
+
+    def _start_ranges(self, fp32: Program, qat: Program) -> None:
+        """Ranges and clips as an analysis says: of a file, or of the training data here and now."""
+        phase, folder, ranks = self.setting.recipe.quantize, self.start.folder, self.setting.ranks
+        if not (phase.init_from or phase.analysis):
+            return
+        if not phase.init_from and ranks.first:
+            self.say(f"looking at {phase.analysis_batches} batches first (--analysis).")
+            batches = Loader(self.setting.train.dataset, self.setting.recipe.batch_size, shuffle=True)
+            analyze(fp32, islice(batches.epoch(0), phase.analysis_batches)).save(folder.analysis)
+        file = Path(phase.init_from or ranks.from_first(str(folder.analysis)))
+        started = Analysis.load(file).initialise(qat)
+        self.say(f"{len(started)} ranges start from {file.name}.")
 
     def _float_model(self) -> Trained:
         recipe, start = self.setting.recipe, self.start
