@@ -175,7 +175,7 @@ def test_a_phase_gives_the_config_of_quant_aware_with_all_it_says():
 
 def test_a_phase_has_every_key_of_the_config():
     known = {one.name for one in dataclasses.fields(QuantConfig)} - {"dtype"}
-    renamed = {"activation_quantize_type", "weight_quantize_type"}
+    renamed = {"activation_quantize_type", "weight_quantize_type", "activation_preprocess_type", "weight_preprocess_type"}
 
     assert known - renamed <= {one.name for one in dataclasses.fields(QuantPhase)}
 

@@ -112,7 +112,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path):
 
 
 class Signalling(Noise):
-    """Sends this process a signal before one of its batches."""
+    """Has a signal come before one of its batches."""
 
     def __init__(self, number, batch, **options):
         super().__init__(**options)
@@ -122,7 +122,7 @@ class Signalling(Noise):
         for index, batch in enumerate(super().epoch(k, start), start):
             if index == self.batch and not self.sent:
                 self.sent = True
-                os.kill(os.getpid(), self.number)
+                signal.getsignal(self.number)(self.number, None)  # as the interpreter does for a real one
             yield batch
 
 
@@ -150,7 +150,7 @@ def test_handlers_of_signals_are_put_back():
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
 
     with Interruption() as stop:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.getsignal(signal.SIGTERM)(signal.SIGTERM, None)
         after_one = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
 
     assert stop.number == signal.SIGTERM

@@ -15,7 +15,7 @@ from typing import Any
 
 from quaver.config.check import Rule, boolean, names, number, one_of, rate, text, texts, whole
 from quaver.config.options import option
-from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE, WEIGHT_TYPES, QuantConfig
+from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE, RULES, WEIGHT_TYPES, QuantConfig
 from quaver.operators import OP_TYPES
 from quaver.targets import OPENVINO, TARGETS
 
@@ -90,6 +90,7 @@ class QuantPhase(Phase):
     wt_quant_type: str = option("channel_wise_abs_max", one_of(*WEIGHT_TYPES), "Range rule of weights.")
     weight_bits: int = option(8, BITS_RULE, "Bits of weights.")
     activation_bits: int = option(8, BITS_RULE, "Bits of activations.")
+    layer_bits: dict[str, Any] = option({}, RULES["layer_bits"], "Other bits for some layers, as stem=8,fc=8.")  # noqa: RUF009
     not_quant_pattern: tuple[str, ...] = option(("skip_quant",), texts(), "Ops with one of these in their scope stay float.")
     quantize_op_types: tuple[str, ...] = option((), names(OP_TYPES), "What is quantized; by default what the target runs.")
     window_size: int = option(10000, whole(1), "range_abs_max: batches that are looked back on.")

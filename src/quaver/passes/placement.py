@@ -287,6 +287,6 @@ class _Placing:
             self.roles[name]["output"] = title
 
     def explain_the_rest(self) -> None:
-        only_trained = set(self.ops[TRAIN]) - set(self.ops[EVAL])
+        only_trained = [name for name in self.ops[TRAIN] if name not in self.ops[EVAL]]
         self.reasons = why_float(self.ops[EVAL], frozenset(self.plan), self.reasons)
         self.reasons |= dict.fromkeys(only_trained, "runs only in training")
