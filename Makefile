@@ -13,7 +13,7 @@ test: $(READY) cpp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest
 
 # With the environment's own openvino and cmake: all it asks of the machine is make and a C++ compiler.
 cpp: $(READY)

@@ -2,6 +2,7 @@
 
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import torch
@@ -17,7 +18,7 @@ from quaver.cli.screen import Screen
 from quaver.config.recipe import Phase, QuantPhase
 from quaver.data import Loader, open_dataset
 from quaver.deployment import write_tree
-from quaver.errors import ConfigError, StorageError
+from quaver.errors import ConfigError
 from quaver.export import export
 from quaver.measure.verify import verify
 from quaver.models import MobileNetV1
@@ -42,10 +43,6 @@ def demo(
     console = Console()
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: this is a file. Name a folder, or one that does not exist yet.")
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"--out {out}: cannot be made: {error}. Name another folder.") from error
     torch.manual_seed(seed)
     batches = Loader(open_dataset("digits", "train"), batch_size, shuffle=True, seed=seed, drop_last=True)
     test = Loader(open_dataset("digits", "val"), 256, shuffle=False)
@@ -56,9 +53,8 @@ def demo(
     def top1(program: Program) -> float:
         return task.evaluate(program, test)["top1"]
 
-    metrics = MetricsFile(out / "metrics.jsonl")
-    metrics.cut(0)  # of a demo that ran here before
-    with Screen(console, lines=False) as screen:
+    with TemporaryDirectory() as scratch, Screen(console, lines=False) as screen:
+        metrics = MetricsFile(Path(scratch) / "metrics.jsonl")
 
         def trained(title: str, program: Program, phase: Phase) -> Program:
             job = Job(
@@ -70,6 +66,7 @@ def demo(
         fp32 = trained("float training", capture(model, example), Phase(num_epochs=epochs, lr=0.05, nesterov=True))
         fp32_top1 = top1(fp32)
         qat = trained("int8-aware training", quant_aware(fp32), QuantPhase(num_epochs=qat_epochs, nesterov=True))
+        curves = metrics.path.read_bytes()
     frozen, int8 = convert(qat, save_int8=True)
     report: dict[str, Any] = {
         "fp32_top1": fp32_top1,
@@ -91,6 +88,7 @@ def demo(
     with console.status("running the engine"):
         report |= deployed(int8, out, float_model, test)
     write_report(out / "report.json", report)
+    (out / "metrics.jsonl").write_bytes(curves)
     write_page([out], out / "report.html")
     show(console, out, report, int8)
 
