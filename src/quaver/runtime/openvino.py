@@ -103,6 +103,9 @@ def _size(dimension: Any) -> int | None:
 
 def read(path: Path) -> Any:
     """The model in a file, or an error that says what is wrong with it."""
+    if path.suffix == ".xml" and b"<net" not in path.read_bytes()[:4096]:
+        # given anything else, OpenVINO loads the readers of every format it knows, and the process crashes later (2026.4)
+        raise StorageError(f"{path}: this is not an OpenVINO model. Export the program again.")
     try:
         return ov.Core().read_model(path)
     except RuntimeError as error:
