@@ -11,8 +11,6 @@ engine, into OUT/MODEL/int8_onnx; `faithful.py` holds all of them against their 
 """
 
 import json
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -21,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
 import quaver
-from cifar import Images, accuracy, test_set, train, training_set
+from cifar import OPTIONS, Images, accuracy, both_sets, in_parallel, load_weights, save_weights, train, zoo_model
 from measure import arguments, report
-from quaver import models
 
 warnings.filterwarnings("ignore", module="torch")
 
@@ -74,23 +70,17 @@ class Run:
 
         return line
 
-    def model(self) -> torch.nn.Module:
-        """The model as it starts."""
-        torch.manual_seed(self.options.seed)
-        model = models.build(self.name, num_classes=10, image_size=32)
-        return model.to(self.options.device, memory_format=torch.channels_last)
-
 
 def train_float(run: Run, data: Images, test: Images) -> None:
-    start, model = time.time(), run.model()
+    start, model = time.time(), zoo_model(run.name, run.options)
     train(model, data, run.options.epochs, MODELS[run.name], on_epoch=run.log("float"))
-    save_file({key: value.cpu().contiguous() for key, value in model.state_dict().items()}, run.folder / "float.safetensors")
+    save_weights(model, run.folder / "float.safetensors")
     run.note("float", epochs=run.options.epochs, float=accuracy(model, test), float_seconds=round(time.time() - start))
 
 
 def train_int8(run: Run, data: Images, test: Images, *, safe: bool = True) -> None:
-    start, model = time.time(), run.model()
-    model.load_state_dict(load_file(run.folder / "float.safetensors", device=str(run.options.device)))
+    start = time.time()
+    model = load_weights(zoo_model(run.name, run.options), run.folder / "float.safetensors", run.options)
     epochs = run.options.qat_epochs or max(1, run.options.epochs // 5)
     example = data[0][:2].contiguous(memory_format=torch.channels_last)
     config = {"saturation_safe": safe, "target": run.options.target}
@@ -113,31 +103,16 @@ def deploy(run: Run, test: Images) -> None:
 
 
 def stages(run: Run) -> None:
-    options = run.options
-    device = torch.device(options.device)
-    wanted = options.only.split(",")
-    test = tuple(tensor.to(device) for tensor in test_set(Path(options.data_dir)))
-    if {"float", "qat", "full_range"} & set(wanted):
-        data = tuple(tensor[: options.images].to(device) for tensor in training_set(Path(options.data_dir)))
-        if "float" in wanted:
-            train_float(run, data, test)
-        if "qat" in wanted:
-            train_int8(run, data, test)
-        if "full_range" in wanted:
-            train_int8(run, data, test, safe=False)
+    wanted = run.options.only.split(",")
+    data, test = both_sets(run.options)
+    if "float" in wanted:
+        train_float(run, data, test)
+    if "qat" in wanted:
+        train_int8(run, data, test)
+    if "full_range" in wanted:
+        train_int8(run, data, test, safe=False)
     if "deploy" in wanted:
-        deploy(run, tuple(tensor.cpu() for tensor in test))
-
-
-def in_parallel(names: list[str], options: Namespace) -> None:
-    """Every model in a process of its own, some at a time."""
-    waiting, running = list(names), []
-    while waiting or running:
-        while waiting and len(running) < options.jobs:
-            command = [sys.executable, __file__, *sys.argv[1:], "--models", waiting.pop(0), "--jobs", "1"]
-            running.append(subprocess.Popen(command))
-        running = [process for process in running if process.poll() is None]
-        time.sleep(0.2)
+        deploy(run, (test[0].cpu(), test[1].cpu()))
 
 
 def table(names: list[str], options: Namespace) -> None:
@@ -154,21 +129,16 @@ def table(names: list[str], options: Namespace) -> None:
 def main() -> None:
     options = arguments(
         __doc__,
-        data_dir="",
-        out="",
-        device="cuda" if torch.cuda.is_available() else "cpu",
+        **OPTIONS,
         models=",".join(MODELS),
         only="float,qat,deploy",
         target="openvino",
         epochs=40,
         qat_epochs=0,
-        images=50000,
-        seed=0,
-        jobs=1,
     )
     names = options.models.split(",")
     if options.jobs > 1:
-        in_parallel(names, options)
+        in_parallel("--models", names, options.jobs)
     else:
         for name in names:
             stages(Run(name, options))

@@ -1,6 +1,9 @@
-"""CIFAR-10 held in the accelerator's memory, and a training loop over it: what the accuracy benchmarks share."""
+"""What the accuracy benchmarks share: CIFAR-10 in the accelerator's memory, training on it, variants in parallel."""
 
+import subprocess
+import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,10 +11,23 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+
+from quaver.models import build
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 PADDING = 4
+# What every one of them can be told.
+OPTIONS: dict[str, Any] = {
+    "data_dir": "",
+    "out": "",
+    "device": "cuda" if torch.cuda.is_available() else "cpu",
+    "images": 50000,
+    "test_images": 10000,
+    "seed": 0,
+    "jobs": 1,
+}
 Images = tuple[Tensor, Tensor]
 
 
@@ -29,6 +45,53 @@ def training_set(folder: Path) -> Images:
 
 def test_set(folder: Path) -> Images:
     return cifar10(folder, ["test_batch.bin"])
+
+
+def both_sets(options: Namespace) -> tuple[Images, Images]:
+    """Training and test set, as many images as wanted, on the device."""
+    folder, device = Path(options.data_dir), options.device
+    images, labels = (tensor[: options.images].to(device) for tensor in training_set(folder))
+    test_images, test_labels = (tensor[: options.test_images].to(device) for tensor in test_set(folder))
+    return (images, labels), (test_images, test_labels)
+
+
+def zoo_model(name: str, options: Namespace) -> nn.Module:
+    """A model of the zoo as it starts."""
+    torch.manual_seed(options.seed)
+    return build(name, num_classes=10, image_size=32).to(options.device, memory_format=torch.channels_last)
+
+
+def save_weights(model: nn.Module, file: Path) -> None:
+    save_file({key: value.cpu().contiguous() for key, value in model.state_dict().items()}, file)
+
+
+def load_weights(model: nn.Module, file: Path, options: Namespace) -> nn.Module:
+    model.load_state_dict(load_file(file, device=str(options.device)))
+    return model
+
+
+def trained_model(name: str, options: Namespace, data: Images) -> nn.Module:
+    """A float model with the weights of ``--float``; without, it is trained first and kept in ``--out``."""
+    model, file = zoo_model(name, options), Path(options.float or Path(options.out) / "float.safetensors")
+    if not file.exists():
+        train(model, data, options.epochs, 0.2)
+        save_weights(model, file)
+    return load_weights(model, file, options)
+
+
+def in_parallel(flag: str, values: Sequence[str], jobs: int) -> None:
+    """Run this very command once for each value of a flag, each in a process of its own, some at a time."""
+    waiting = list(values)
+    running: list[subprocess.Popen[bytes]] = []
+    failed = 0
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            running.append(subprocess.Popen([sys.executable, *sys.argv, flag, waiting.pop(0), "--jobs", "1"]))
+        failed += sum(bool(process.poll()) for process in running)
+        running = [process for process in running if process.returncode is None]
+        time.sleep(0.2)
+    if failed:
+        sys.exit(f"{failed} of {len(values)} failed")
 
 
 def batches(images: Tensor, labels: Tensor, size: int) -> Iterator[Images]:

@@ -8,29 +8,21 @@ both. Printed for each engine: how many integers differ at any quantized tensor,
 difference in steps; exact means bit for bit. ``--isa`` makes OpenVINO behave like a smaller processor (AVX2, …).
 """
 
-import os
 import tempfile
 import warnings
-from argparse import ArgumentParser
 from pathlib import Path
 
+import numpy as np
+import torch
+
+import quaver
+from engine_nets import PATTERNS
+from measure import Rows, arguments, report
+from quaver.export import form_for
+from quaver.measure.integers import Inside, simulation
+from quaver.targets import TARGETS
+
 warnings.filterwarnings("ignore")
-
-
-early = ArgumentParser(add_help=False, allow_abbrev=False)
-early.add_argument("--isa")
-if isa := early.parse_known_args()[0].isa:  # before the engine is loaded: it looks once
-    os.environ["ONEDNN_MAX_CPU_ISA"] = isa
-
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-
-import quaver  # noqa: E402
-from engine_nets import PATTERNS  # noqa: E402
-from measure import Rows, arguments, report  # noqa: E402
-from quaver.export import form_for  # noqa: E402
-from quaver.measure.integers import Inside, simulation  # noqa: E402
-from quaver.targets import TARGETS  # noqa: E402
 
 
 def compared(name: str, target: str, images: int, seed: int, saturation_safe: bool) -> tuple[int, int, float]:

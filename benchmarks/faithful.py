@@ -7,19 +7,12 @@
 without VNNI.
 """
 
-import argparse
-import os
 import tempfile
 from pathlib import Path
 
-early = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-early.add_argument("--isa")
-if isa := early.parse_known_args()[0].isa:  # before the engine is loaded: it looks once
-    os.environ["ONEDNN_MAX_CPU_ISA"] = isa
-
-import quaver  # noqa: E402
-from cifar import test_set  # noqa: E402
-from measure import Rows, arguments, report  # noqa: E402
+import quaver
+from cifar import test_set
+from measure import Rows, arguments, report
 
 
 def main() -> None:

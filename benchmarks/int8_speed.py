@@ -13,7 +13,6 @@ very same float files, as torch and OpenVINO export them. A peer that is not ins
 """
 
 import json
-import os
 import sys
 import time
 import warnings
@@ -24,23 +23,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+import quaver
+from measure import Rows, keep_to, machine, report
+from quaver import models
+from quaver.measure.cpu import cpu
+from quaver.measure.engines import loader
+from quaver.measure.latency import interleaved, random_batch, summary
+from quaver.measure.layers import layers, products_in_int8
+from quaver.silence import silenced
+
 warnings.filterwarnings("ignore")
-early = ArgumentParser(add_help=False, allow_abbrev=False)
-early.add_argument("--isa")
-if isa := early.parse_known_args()[0].isa:  # before the engine is loaded: it looks once
-    os.environ["ONEDNN_MAX_CPU_ISA"] = isa
-
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-
-import quaver  # noqa: E402
-from measure import Rows, machine, report  # noqa: E402
-from quaver import models  # noqa: E402
-from quaver.export.onnx import silenced  # noqa: E402
-from quaver.measure.cpu import cpu  # noqa: E402
-from quaver.measure.engines import loader  # noqa: E402
-from quaver.measure.latency import interleaved, random_batch, summary  # noqa: E402
-from quaver.measure.layers import layers, products_in_int8  # noqa: E402
 
 MODELS = ("mobilenet_v1", "mobilenet_v2", "resnet50", "resnet101", "vgg16", "vgg19", "googlenet")
 SIZE = 224
@@ -256,6 +251,7 @@ def arguments() -> Namespace:
     parser.add_argument("--isa", default="", help="AVX2, AVX512_CORE_VNNI …: OpenVINO keeps to it")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     options = parser.parse_args()
+    keep_to(options.isa)
     if unknown := set(options.models.split(",")) - set(dir(models)):
         parser.error(f"--models: there is no {', '.join(sorted(unknown))}")
     return options

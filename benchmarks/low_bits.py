@@ -9,22 +9,15 @@ float: ResNet-18 70.5 float, 71.1 at W4A4; ResNet-50 76.9 and 76.7.
 """
 
 import json
-import subprocess
-import sys
 import time
 import warnings
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
-from torch import nn
-
 import quaver
-from cifar import Images, accuracy, test_set, train, training_set
+from cifar import OPTIONS, Images, accuracy, both_sets, in_parallel, train, trained_model
 from measure import arguments, report
-from quaver.models import build
 
 warnings.filterwarnings("ignore", module="torch")
 
@@ -45,21 +38,9 @@ def config(bits: str) -> dict[str, Any]:
     }
 
 
-def float_model(options: Namespace, data: Images) -> nn.Module:
-    torch.manual_seed(options.seed)
-    model = build("resnet20", num_classes=10, image_size=32).to(options.device)
-    file = Path(options.float or Path(options.out) / "float.safetensors")
-    if file.exists():
-        model.load_state_dict(load_file(file, device=options.device))
-    else:
-        train(model, data, options.epochs, 0.2)
-        save_file({key: value.cpu().contiguous() for key, value in model.state_dict().items()}, file)
-    return model
-
-
 def run(bits: str, options: Namespace, data: Images, test: Images) -> None:
     start = time.time()
-    qat = quaver.quant_aware(float_model(options, data), config(bits), example_inputs=(data[0][:2],))
+    qat = quaver.quant_aware(trained_model("resnet20", options, data), config(bits), example_inputs=(data[0][:2],))
     own = [{"params": list(qat.quantizer_parameters()), "lr": LR / 5, "weight_decay": 0.0}]
     log: list[float] = []
     train(qat, data, options.qat_epochs, LR, own=own, on_epoch=lambda epoch, loss, _: log.append(round(loss, 4)))
@@ -73,29 +54,21 @@ def run(bits: str, options: Namespace, data: Images, test: Images) -> None:
 def main() -> None:
     options = arguments(
         __doc__,
-        data_dir="",
-        out="",
+        **OPTIONS,
         float="",
-        device="cuda" if torch.cuda.is_available() else "cpu",
         bits=",".join(BITS),
         epochs=40,
         qat_epochs=20,
-        images=50000,
-        test_images=10000,
-        seed=0,
-        jobs=1,
     )
     Path(options.out).mkdir(parents=True, exist_ok=True)
-    data = tuple(tensor[: options.images].to(options.device) for tensor in training_set(Path(options.data_dir)))
-    test = tuple(tensor[: options.test_images].to(options.device) for tensor in test_set(Path(options.data_dir)))
+    data, test = both_sets(options)
     wanted = options.bits.split(",")
     if len(wanted) == 1:
         run(wanted[0], options, data, test)
         return
-    float_top1 = accuracy(float_model(options, data), test)
+    float_top1 = accuracy(trained_model("resnet20", options, data), test)
     if options.jobs > 1:
-        processes = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--bits", bits]) for bits in wanted]
-        assert not any(process.wait() for process in processes)
+        in_parallel("--bits", wanted, options.jobs)
     else:
         for bits in wanted:
             run(bits, options, data, test)

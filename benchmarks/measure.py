@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import time
@@ -46,7 +47,15 @@ def arguments(description: str, **options: object) -> argparse.Namespace:
     for name, default in options.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     parser.add_argument("--json", type=Path, help="write the figures here, too")
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    keep_to(getattr(chosen, "isa", ""))
+    return chosen
+
+
+def keep_to(isa: str) -> None:
+    """Make oneDNN behave like a smaller processor (``AVX2``). It looks once: to be called before any network has run."""
+    if isa:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = isa
 
 
 def report(title: str, rows: Rows, path: Path | None) -> None:

@@ -16,8 +16,6 @@ ordinary learning rate is not stable either.
 """
 
 import json
-import subprocess
-import sys
 import time
 import warnings
 from argparse import Namespace
@@ -25,13 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 import quaver
-from cifar import Images, accuracy, test_set, train, training_set
+from cifar import OPTIONS, Images, accuracy, both_sets, in_parallel, train, trained_model
 from measure import arguments, report
-from quaver.models import build
 from quaver.quantizers import PACT, LearnedStep
 
 warnings.filterwarnings("ignore", module="torch")
@@ -58,20 +54,6 @@ def with_outliers(model: nn.Module, factor: float, per: int) -> nn.Module:
     return model
 
 
-def float_model(options: Namespace, data: Images | None) -> nn.Module:
-    """The trained model, before anything is rescaled."""
-    torch.manual_seed(options.seed)
-    model = build("mobilenet_v1", num_classes=10, image_size=32).to(options.device)
-    file = Path(options.float or Path(options.out) / "float.safetensors")
-    if file.exists():
-        model.load_state_dict(load_file(file, device=options.device))
-    else:
-        assert data is not None
-        train(model, data, options.epochs, 0.2)
-        save_file({key: value.cpu().contiguous() for key, value in model.state_dict().items()}, file)
-    return model
-
-
 def prepared(way: str, model: nn.Module, data: Images) -> tuple[quaver.Program, list[dict[str, Any]]]:
     """A program to train, and the parameter group of its quantizers."""
     example = (data[0][:2],)
@@ -94,7 +76,7 @@ def prepared(way: str, model: nn.Module, data: Images) -> tuple[quaver.Program, 
 
 def run(way: str, options: Namespace, data: Images, test: Images) -> dict[str, Any]:
     start = time.time()
-    model = with_outliers(float_model(options, data), options.factor, options.per)
+    model = with_outliers(trained_model("mobilenet_v1", options, data), options.factor, options.per)
     qat, own = prepared(way, model, data)
     log = []
     train(
@@ -112,32 +94,24 @@ def run(way: str, options: Namespace, data: Images, test: Images) -> dict[str, A
 def main() -> None:
     options = arguments(
         __doc__,
-        data_dir="",
-        out="",
+        **OPTIONS,
         float="",
-        device="cuda" if torch.cuda.is_available() else "cpu",
         ways=",".join(WAYS),
         factor=100.0,
         per=64,
         epochs=20,
         qat_epochs=5,
-        images=50000,
-        test_images=10000,
-        seed=0,
-        jobs=1,
     )
     Path(options.out).mkdir(parents=True, exist_ok=True)
-    data = tuple(tensor[: options.images].to(options.device) for tensor in training_set(Path(options.data_dir)))
-    test = tuple(tensor[: options.test_images].to(options.device) for tensor in test_set(Path(options.data_dir)))
+    data, test = both_sets(options)
     ways = options.ways.split(",")
     if len(ways) == 1:
         run(ways[0], options, data, test)
         return
-    plain = accuracy(float_model(options, data), test)
-    rescaled = accuracy(with_outliers(float_model(options, data), options.factor, options.per), test)
+    plain = accuracy(trained_model("mobilenet_v1", options, data), test)
+    rescaled = accuracy(with_outliers(trained_model("mobilenet_v1", options, data), options.factor, options.per), test)
     if options.jobs > 1:
-        processes = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--ways", way]) for way in ways]
-        assert not any(process.wait() for process in processes)
+        in_parallel("--ways", ways, options.jobs)
     else:
         for way in ways:
             run(way, options, data, test)

@@ -1,12 +1,26 @@
 """Small mobile programs, and what XNNPACK's arithmetic says that they compute."""
 
 import torch
+from torch import nn
 
 import quaver
 from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 from quaver.passes import TransformForMobilePass
 from quaver.program import copy_graph
 from quaver.program.views import Executable
+
+
+class Doubled(nn.Module):
+    """A tensor that XNNPACK gives back, for it is written into, and that it reads on."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+
+    def forward(self, x):
+        x = self.first(x).clone()
+        x[:, :2] = x[:, :2] * 2
+        return self.last(x)
 
 
 def mobile_program(model, shape=(8, 3, 16, 16), config=None, steps=3):

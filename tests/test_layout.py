@@ -10,6 +10,8 @@ SOURCE = ROOT / "src" / "quaver"
 ORDER = [
     "errors",
     "files",
+    "formats",
+    "silence",
     "grid",
     "operators",
     "targets",

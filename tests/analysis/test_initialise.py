@@ -108,8 +108,6 @@ def test_learned_clips_start_at_what_was_measured(patterns, batches, analysis):
 
 
 def test_learned_steps_start_at_what_was_measured(patterns, batches, analysis):
-    if "learned_step" not in quaver.quantizers.KINDS:
-        pytest.skip("no learned steps in this version")
     qat = prepared(patterns, batches[0], activation_quantize_type="learned_step")
 
     analysis.initialise(qat, by="best_threshold")

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 import quaver
-from quaver.models import CifarResNet
+from quaver.models import ResNet
 from quaver.models.mobilenet_v1 import separable
+from quaver.models.resnet import BasicBlock
 from quaver.quantizers import PACT
 
 LAYERS = ["conv1d", "conv2d", "depthwise_conv2d", "conv2d_transpose", "mul"]
@@ -49,7 +50,7 @@ NETS = {
     "separable": lambda: nn.Sequential(
         separable(3, 8, 1), separable(8, 16, 2), nn.AvgPool2d(8), nn.Flatten(), nn.Linear(16, 10)
     ),
-    "resnet": lambda: CifarResNet(1, 10),
+    "resnet": lambda: ResNet(BasicBlock, (1, 1, 1), 10, small_images=True, width=16),
     "odd": Odd,
 }
 CONFIGS = {

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import quaver
-from mobiles import all_in_xnnpack_arithmetic, in_xnnpack_arithmetic, mobile_program, nodes, turned_inside_out
+from mobiles import Doubled, all_in_xnnpack_arithmetic, in_xnnpack_arithmetic, mobile_program, nodes, turned_inside_out
 from quaver.errors import EngineError, QuaverWarning, StageError
 
 pytest.importorskip("executorch", reason="the extra 'executorch' is not installed")
@@ -97,19 +97,6 @@ def test_gates_transposed_convolutions_and_resizing_are_bit_equal_too():
 
     assert torch.equal(result, in_xnnpack_arithmetic(program, images))
     assert result.unique().numel() > 50
-
-
-class Doubled(nn.Module):
-    """A tensor that XNNPACK gives back, for it is written into, and that it reads on."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
-
-    def forward(self, x):
-        x = self.first(x).clone()
-        x[:, :2] = x[:, :2] * 2
-        return self.last(x)
 
 
 def test_a_tensor_that_leaves_xnnpack_and_stays_there_is_the_same_in_both_places():

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mobiles import in_xnnpack_arithmetic, mobile_program, nodes
+from mobiles import Doubled, in_xnnpack_arithmetic, mobile_program, nodes
 from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 
 
@@ -64,16 +64,6 @@ def test_every_quantize_node_says_which_one_it_is(patterns):
 
 
 def test_what_is_written_into_a_tensor_is_written(noise):
-    class Doubled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
-
-        def forward(self, x):
-            x = self.first(x).clone()
-            x[:, :2] = x[:, :2] * 2
-            return self.last(x)
-
     program = mobile_program(Doubled())
 
     result, literal = in_xnnpack_arithmetic(program, noise), program.graph_module()(noise)[0]

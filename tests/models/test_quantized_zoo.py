@@ -5,11 +5,12 @@ import torch
 import torch.nn.functional as F
 
 import quaver
-from quaver.models import VGG, CifarResNet, GoogLeNet, MobileNetV3, SqueezeNet
+from quaver.models import VGG, GoogLeNet, MobileNetV3, ResNet, SqueezeNet
 from quaver.models.mobilenet_v3 import LARGE, SMALL
+from quaver.models.resnet import BasicBlock
 
 NETS = {
-    "cifar_resnet": lambda: CifarResNet(1, 10),
+    "cifar_resnet": lambda: ResNet(BasicBlock, (1, 1, 1), 10, small_images=True, width=16),
     "googlenet": lambda: GoogLeNet(10, small_images=True, stages=(((8, (8, 16), (8, 8), 8),), ((8, (8, 16), (8, 8), 8),))),
     "mobilenet_v3_large": lambda: MobileNetV3(LARGE[::4], 64, 10, 0.5, small_images=True),
     "mobilenet_v3_small": lambda: MobileNetV3(SMALL[::3], 64, 10, 0.5, small_images=True),

@@ -172,12 +172,12 @@ def sealed(text: str) -> str:
 
 
 def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(StorageError, match=r"there is no program\.json, so no program was saved here"):
+    with pytest.raises(StorageError, match=r"program\.json: there is no such file. quaver\.save writes one"):
         quaver.load(tmp_path)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(StorageError, match=r"nowhere: there is no program\.json"):
+    with pytest.raises(StorageError, match=r"nowhere/program\.json: there is no such file"):
         quaver.load(tmp_path / "nowhere")
 
 

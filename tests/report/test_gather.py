@@ -164,12 +164,12 @@ def test_the_outline_of_a_prepared_program_looks_through_quantizers(trained, tmp
 
 
 def test_a_program_whose_graph_is_odd_is_refused(folder):
-    from quaver.program.storage import _sealed, opened
+    from quaver.program.storage import FORMAT
 
     path = folder / "int8" / "program.json"
-    body = opened(path)
+    body = FORMAT.unsealed(path)
     body["graphs"] = {}
-    path.write_bytes(_sealed(body))
+    path.write_bytes(FORMAT.sealed(body))
 
     with pytest.raises(StorageError, match="the program cannot be read"):
         outline(path.parent)

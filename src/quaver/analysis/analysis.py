@@ -9,9 +9,17 @@ from quaver.analysis.initialise import STATISTICS, start_ranges, thresholds_of
 from quaver.analysis.records import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics, WeightStatistics
 from quaver.config.check import check, one_of
 from quaver.errors import StorageError
+from quaver.formats import Format
 from quaver.program import Program
 
-FORMAT, VERSION = "quaver.analysis", 1
+FORMAT = Format(
+    "quaver.analysis",
+    1,
+    "an analysis",
+    "quaver analyze",
+    if_missing="quaver analyze writes one.",
+    if_damaged="Run quaver analyze again.",
+)
 Statistic = Literal["moving_max", "largest", "best_threshold"]
 
 
@@ -68,14 +76,14 @@ class Analysis:
     def save(self, path: str | Path) -> Path:
         """Write the analysis as JSON, in one step."""
         path = Path(path)
-        storage.write(path, {"format": FORMAT, "version": VERSION} | asdict(self))
+        storage.write(path, FORMAT.stamp | asdict(self))
         return path
 
     @classmethod
     def load(cls, path: str | Path) -> "Analysis":
         """Read an analysis; a damaged or foreign file is an error that says so."""
         path = Path(path)
-        content = storage.read(path, FORMAT, VERSION)
+        content = FORMAT.read(path)
         try:
             found: Analysis = storage.decoded(cls, content, "")
             _refuse_impossible(found)

@@ -25,23 +25,6 @@ def write(path: Path, content: dict[str, Any]) -> None:
         raise StorageError(f"{path}: the analysis could not be written: {error}.") from error
 
 
-def read(path: Path, format_: str, version: int) -> dict[str, Any]:
-    """The content of a file of this format and version."""
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise StorageError(f"{path}: there is no such file. quaver analyze writes one.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: cannot be read: {error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"{path}: the file is damaged or was cut off: {error}. Run quaver analyze again.") from error
-    if not isinstance(content, dict) or content.get("format") != format_:
-        raise StorageError(f"{path}: this is not an analysis that quaver analyze wrote.")
-    if content.get("version") != version:
-        raise StorageError(f"{path}: version {content.get('version')!r} of the format; this Quaver reads {version}.")
-    return {key: value for key, value in content.items() if key not in ("format", "version")}
-
-
 def decoded(kind: Any, value: Any, place: str) -> Any:
     """``value`` from JSON as a ``kind``: a dataclass of these, a list, a dict, a number, a text, or None where allowed."""
     if is_dataclass(kind):

@@ -1,5 +1,6 @@
 """``quaver demo``: the whole journey on data that ships with the package, in about a minute."""
 
+import copy
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,7 @@ from quaver.data import Loader, open_dataset
 from quaver.deployment import write_tree
 from quaver.errors import ConfigError
 from quaver.export import export
+from quaver.files import write_atomically
 from quaver.measure.verify import verify
 from quaver.models import MobileNetV1
 from quaver.pipeline import convert, quant_aware
@@ -65,6 +67,7 @@ def demo(
 
         fp32 = trained("float training", capture(model, example), Phase(num_epochs=epochs, lr=0.05, nesterov=True))
         fp32_top1 = top1(fp32)
+        as_trained = copy.deepcopy(fp32)  # what follows trains the same weights on
         qat = trained("int8-aware training", quant_aware(fp32), QuantPhase(num_epochs=qat_epochs, nesterov=True))
         curves = metrics.path.read_bytes()
     frozen, int8 = convert(qat, save_int8=True)
@@ -81,14 +84,14 @@ def demo(
     }
     with console.status("writing float/, int8/ and mobile/, and opening them again"):
         write_tree(frozen, out)
-        float_model = export(fp32, out / "fp32" / "model.xml")
+        float_model = export(as_trained, out / "fp32" / "model.xml")
     report["int8_bytes"] = sum(file.stat().st_size for file in (out / "int8").glob(WEIGHTS_PATTERN))
     with console.status("looking at every layer"):
         analyze(qat, islice(batches.epoch(0), 8)).save(out / "analysis.json")
     with console.status("running the engine"):
         report |= deployed(int8, out, float_model, test)
     write_report(out / "report.json", report)
-    (out / "metrics.jsonl").write_bytes(curves)
+    write_atomically(out / "metrics.jsonl", curves)
     write_page([out], out / "report.html")
     show(console, out, report, int8)
 

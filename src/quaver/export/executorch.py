@@ -11,7 +11,8 @@ from torch.fx.passes.infra.pass_base import PassResult
 from quaver.errors import EngineError, QuaverWarning, StageError
 from quaver.export.xnnpack import float_weights, for_xnnpack, shapes, split
 from quaver.program import Program, Stage
-from quaver.runtime.executorch import FACTS, sealed, silenced
+from quaver.runtime.executorch import FACTS, sealed
+from quaver.silence import silenced
 
 _ODD = 97
 """A batch that no model has anywhere by chance."""

@@ -1,9 +1,5 @@
 """A program as an ONNX file: quantize and dequantize pairs, int8 weights, a batch of any size."""
 
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +14,7 @@ from quaver.int8.lowering import is_dequantize, is_quantize
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.views import read
+from quaver.silence import silenced
 
 OPSET = 20
 
@@ -102,19 +99,6 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-
-
-@contextmanager
-def silenced() -> Iterator[None]:
-    """Keep what the exporter logs and warns about off the screen."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 # behind the exporter

@@ -9,12 +9,11 @@ from torch import nn
 from quaver.config.check import nearest
 from quaver.errors import ConfigError
 from quaver.models import outside
-from quaver.models.cifar_resnet import resnet20, resnet56
 from quaver.models.googlenet import googlenet
 from quaver.models.mobilenet_v1 import mobilenet_v1
 from quaver.models.mobilenet_v2 import mobilenet_v2
 from quaver.models.mobilenet_v3 import mobilenet_v3_large, mobilenet_v3_small
-from quaver.models.resnet import resnet18, resnet34, resnet50, resnet101
+from quaver.models.resnet import resnet18, resnet20, resnet34, resnet50, resnet56, resnet101
 from quaver.models.squeezenet import squeezenet
 from quaver.models.vgg import vgg16, vgg16_bn, vgg19, vgg19_bn
 from quaver.models.yolov3 import yolov3_mobilenet_v1

@@ -50,12 +50,12 @@ def shortcut(channels_in: int, channels_out: int, stride: int) -> nn.Module:
 
 
 class ResNet(nn.Module):
-    """A ResNet of four stages, the first ``width`` channels wide; ``small_images`` leaves out the stem's stride and pool."""
+    """A ResNet of some stages, the first ``width`` channels wide; ``small_images`` leaves out the stem's stride and pool."""
 
     def __init__(
         self,
         block: type[BasicBlock] | type[Bottleneck],
-        repeats: tuple[int, int, int, int],
+        repeats: tuple[int, ...],
         num_classes: int = 1000,
         *,
         small_images: bool = False,
@@ -80,6 +80,23 @@ class ResNet(nn.Module):
         x = self.pool(self.stages(self.stem(x))).flatten(1)
         logits: Tensor = self.classifier(x)
         return logits
+
+
+# The ResNets for CIFAR-10 (He et al., 2015, section 4.2). A shortcut that changes shape is a 1x1 convolution, the paper's
+# option B: its option A pads with channels of zeros, which engines run in float.
+
+
+def resnet20(num_classes: int = 10) -> ResNet:
+    """ResNet-20 for images of 32 pixels: stages of 16, 32 and 64 channels."""
+    return ResNet(BasicBlock, (3, 3, 3), num_classes, small_images=True, width=16)
+
+
+def resnet56(num_classes: int = 10) -> ResNet:
+    """ResNet-56 for images of 32 pixels: stages of 16, 32 and 64 channels."""
+    return ResNet(BasicBlock, (9, 9, 9), num_classes, small_images=True, width=16)
+
+
+# and those for ImageNet
 
 
 def resnet18(num_classes: int = 1000, *, small_images: bool = False) -> ResNet:

@@ -7,7 +7,7 @@ from typing import Any
 
 from quaver.errors import StorageError
 from quaver.program.record import OpRecord
-from quaver.program.storage import JSON_NAME, opened
+from quaver.program.storage import FORMAT, JSON_NAME
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Outline:
 def outline(folder: str | Path) -> Outline:
     """The outline of the program in a folder."""
     path = Path(folder) / JSON_NAME
-    body = opened(path)
+    body = FORMAT.unsealed(path)
     try:
         inputs = {leaf["name"]: tuple(leaf["shape"]) for leaf in body["inputs"] if _is_tensor(leaf)}
         return Outline(

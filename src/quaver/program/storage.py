@@ -5,7 +5,6 @@ crash comes, the folder holds a whole program, the old or the new. Nothing is pi
 """
 
 import hashlib
-import json
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from quaver.errors import StorageError
 from quaver.files import write_atomically
+from quaver.formats import Format
 from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
 from quaver.program.placements import OpPlan, Options, Placements
 from quaver.program.program import Program
@@ -28,7 +28,7 @@ from quaver.quantizers import KINDS, PACT, build
 
 # what reading a file that was tampered with can come to
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SyntaxError, ArithmeticError)
-FORMAT, VERSION = "quaver.program", 1
+FORMAT = Format("quaver.program", 1, "a program", "quaver.save", if_missing="quaver.save writes one.")
 JSON_NAME, WEIGHTS_PATTERN = "program.json", "weights-*.safetensors"
 
 
@@ -49,7 +49,7 @@ def save(program: Program, folder: str | Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / weights, content)
-        write_atomically(folder / JSON_NAME, _sealed(body))
+        write_atomically(folder / JSON_NAME, FORMAT.sealed(body))
     except OSError as error:
         raise StorageError(f"{folder}: the program could not be written: {error}. What was there is untouched.") from error
     for stale in (*folder.glob(WEIGHTS_PATTERN), *folder.glob(f".{WEIGHTS_PATTERN}.draft")):
@@ -64,7 +64,7 @@ def load(folder: str | Path) -> Program:
     import safetensors.torch
 
     folder = Path(folder)
-    body = opened(folder / JSON_NAME)
+    body = FORMAT.unsealed(folder / JSON_NAME)
     try:
         content = (folder / Path(body["weights"]).name).read_bytes()
     except OSError as error:
@@ -77,35 +77,6 @@ def load(folder: str | Path) -> Program:
         return _rebuild(body, safetensors.torch.load(content))
     except (*_DAMAGE, safetensors.SafetensorError) as error:
         raise StorageError(f"{folder}: the program cannot be read: {type(error).__name__}: {error}.") from error
-
-
-def _sealed(body: dict[str, Any]) -> bytes:
-    text = json.dumps(body, separators=(",", ":"), allow_nan=False)
-    seal = hashlib.sha256(text.encode()).hexdigest()
-    return f'{{"format":"{FORMAT}","version":{VERSION},"sha256":"{seal}","program":\n{text}\n}}\n'.encode()
-
-
-def opened(path: Path) -> dict[str, Any]:
-    """The content of a ``program.json``, its checksum verified; the weights are not looked at."""
-    try:
-        text = path.read_text("utf-8")
-    except FileNotFoundError as error:
-        raise StorageError(f"{path.parent}: there is no {path.name}, so no program was saved here.") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: cannot be read: {error}.") from error
-    try:
-        whole = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StorageError(f"{path}: the file is damaged or was cut off: {error}.") from error
-    if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-        raise StorageError(f"{path}: this is not a program that quaver.save wrote.")
-    if whole.get("version") != VERSION:
-        raise StorageError(f"{path}: version {whole.get('version')!r} of the format; this Quaver reads {VERSION}.")
-    body: dict[str, Any] = whole.get("program", {})
-    seal = json.dumps(body, separators=(",", ":")).encode()
-    if not isinstance(body, dict) or hashlib.sha256(seal).hexdigest() != whole.get("sha256"):
-        raise StorageError(f"{path}: the file is damaged: its checksum differs from the one saved.")
-    return body
 
 
 def _tensors(program: Program) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

@@ -6,10 +6,7 @@ bit changed, ExecuTorch 1.4 crashes now and then, and now and then it gives a wr
 
 import hashlib
 import json
-import logging
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import torch
 
 from quaver.errors import EngineError, InputError, StorageError
 from quaver.runtime.runner import Array, Input, Runner
+from quaver.silence import silenced
 
 FACTS = "quaver"  # the method of a file that gives what Quaver wrote about it, as JSON
 _SEAL, _SEALED = b"QUAVERPT", len(b"QUAVERPT") + hashlib.sha256().digest_size
@@ -143,16 +141,3 @@ def unsealed(path: Path) -> bytes:
             f"{path}: the file is damaged: its checksum differs from the one saved. Export the program again."
         )
     return content
-
-
-@contextmanager
-def silenced() -> Iterator[None]:
-    """Keep what ExecuTorch and its dependencies log and warn about, on import and at work, off the screen."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)

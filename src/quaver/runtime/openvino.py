@@ -13,8 +13,6 @@ from quaver.runtime.runner import Array, Input, Runner
 # Float layers stay float32: on processors with AMX the plugin would otherwise run them in bfloat16, and an int8 program's
 # few float layers would no longer be what was trained. Nor may it round the float inputs of layers with int8 weights.
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-
-
 # For fixed shapes the plugin would fuse elementwise ops, quantizers among them, into kernels that round otherwise.
 EXACT_FOR_FIXED_SHAPES = {"SNIPPETS_MODE": "DISABLE"}
 
@@ -44,7 +42,7 @@ class OpenVINORunner(Runner):
             for port in model.inputs
         ]
         self._requests: dict[Shapes | None, Any] = {}
-        self._fitting: dict[Shapes, Any] = {}
+        self._carried: set[Shapes] = set()
         if not any(None in given.shape for given in self.inputs):
             self._requests[None] = self._compiled(model)
 
@@ -60,13 +58,14 @@ class OpenVINORunner(Runner):
         return [np.array(results[port]) for port in request.model_outputs]
 
     def _request_for(self, shapes: Shapes) -> Any:
-        if shapes not in self._fitting:
-            self._fitting[shapes] = _fixed(self.model, shapes)
-        first = not self._requests and all(math.prod(shape) for shape in shapes)
-        key = shapes if first or shapes in self._requests else None
+        if shapes not in self._carried:
+            fixed = _fixed(self.model, shapes)
+            if not self._requests and all(math.prod(shape) for shape in shapes):
+                self._requests[shapes] = self._compiled(fixed)
+            self._carried.add(shapes)
+        key = shapes if shapes in self._requests else None
         if key not in self._requests:
-            self._requests[key] = self._compiled(self._fitting[shapes] if key else self.model)
-        self._fitting[shapes] = None  # only its being there counts from now on
+            self._requests[key] = self._compiled(self.model)
         return self._requests[key]
 
     def _compiled(self, model: Any) -> Any:
@@ -103,13 +102,18 @@ def _size(dimension: Any) -> int | None:
 
 def read(path: Path) -> Any:
     """The model in a file, or an error that says what is wrong with it."""
-    if path.suffix == ".xml" and b"<net" not in path.read_bytes()[:4096]:
-        # given anything else, OpenVINO loads the readers of every format it knows, and the process crashes later (2026.4)
+    if path.suffix == ".xml" and not _looks_like_a_model(path):
         raise StorageError(f"{path}: this is not an OpenVINO model. Export the program again.")
     try:
         return ov.Core().read_model(path)
     except RuntimeError as error:
         raise StorageError(f"{path}: OpenVINO cannot read it: {_reason(error)}. Export the program again.") from error
+
+
+def _looks_like_a_model(path: Path) -> bool:
+    """Given anything else, OpenVINO loads the readers of every format it knows, and the process crashes later (2026.4)."""
+    with path.open("rb") as file:
+        return b"<net" in file.read(4096)
 
 
 def load(path: Path, threads: int) -> OpenVINORunner:

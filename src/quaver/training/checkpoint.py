@@ -5,7 +5,6 @@ its JSON file is whole. Nothing is pickled.
 """
 
 import hashlib
-import json
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ from torch import Tensor
 
 from quaver.errors import StorageError
 from quaver.files import write_atomically
+from quaver.formats import Format
 
-FORMAT, VERSION = "quaver.checkpoint", 1
+FORMAT = Format("quaver.checkpoint", 1, "a checkpoint", "Quaver", if_missing="Training writes one.")
 KEPT = 2
 Say = Callable[[str], None]
 
@@ -53,7 +53,7 @@ class Checkpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.folder / tensors, content)
-            write_atomically(self._record(checkpoint.name), _sealed(body))
+            write_atomically(self._record(checkpoint.name), FORMAT.sealed(body))
         except OSError as error:
             raise StorageError(self._not_written(checkpoint.name, error)) from error
         self._drop_all_but(self.names()[-KEPT:])
@@ -78,7 +78,7 @@ class Checkpoints:
         """One checkpoint, whole, or an error that says what is wrong with it."""
         import safetensors.torch
 
-        body = self._opened(name)
+        body = FORMAT.unsealed(self._record(name))
         path = self.folder / Path(body["tensors"]).name
         try:
             content = path.read_bytes()
@@ -95,28 +95,11 @@ class Checkpoints:
                 path = self._record(name)
                 path.replace(path.with_suffix(".damaged"))
 
-    def _opened(self, name: str) -> dict[str, Any]:
-        path = self._record(name)
-        try:
-            whole = json.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise StorageError(f"{path}: cannot be read: {error}.") from error
-        except (ValueError, RecursionError) as error:
-            raise StorageError(f"{path}: the checkpoint is damaged or was cut off: {error}.") from error
-        if not isinstance(whole, dict) or whole.get("format") != FORMAT:
-            raise StorageError(f"{path}: this is not a checkpoint that Quaver wrote.")
-        if whole.get("version") != VERSION:
-            raise StorageError(f"{path}: version {whole.get('version')!r} of the format; this Quaver reads {VERSION}.")
-        body: dict[str, Any] = whole.get("checkpoint", {})
-        if hashlib.sha256(_plain(body).encode()).hexdigest() != whole.get("sha256"):
-            raise StorageError(f"{path}: the checkpoint is damaged: its checksum differs from the one saved.")
-        return body
-
     def _drop_all_but(self, kept: list[str]) -> None:
         needed = {self._record(name).name for name in kept}
         for name in kept:
             with suppress(StorageError):  # a damaged one needs nothing
-                needed.add(self._opened(name)["tensors"])
+                needed.add(FORMAT.unsealed(self._record(name))["tensors"])
         for path in sorted(self.folder.iterdir()):  # a record goes before its tensors
             if path.name not in needed and path.suffix in (".json", ".safetensors", ".draft"):
                 with suppress(OSError):  # the new checkpoint is in place; a leftover costs only its bytes
@@ -131,13 +114,3 @@ class Checkpoints:
 
     def _record(self, name: str) -> Path:
         return self.folder / f"{name}.json"
-
-
-def _plain(body: dict[str, Any]) -> str:
-    return json.dumps(body, separators=(",", ":"))
-
-
-def _sealed(body: dict[str, Any]) -> bytes:
-    text = _plain(body)
-    seal = hashlib.sha256(text.encode()).hexdigest()
-    return f'{{"format":"{FORMAT}","version":{VERSION},"sha256":"{seal}","checkpoint":\n{text}\n}}\n'.encode()
