@@ -180,6 +180,30 @@ def test_files_from_elsewhere_with_no_checksums_give_errors_and_never_a_crash(ar
     assert (done.returncode, done.stdout.strip()) == (0, "survived"), done.stderr[-2000:]
 
 
+SIGNALLED = """
+import os, signal, sys
+import numpy as np
+import quaver
+
+batch = np.zeros((1, 3, 8, 8), np.float32)
+runs = [quaver.runtime.load(sys.argv[1]) for _ in range(2)]
+for run in runs:
+    run(batch)
+while runs:
+    del run
+    run = runs.pop(0)
+del run
+signal.signal(signal.SIGUSR1, lambda *_: print("told"))
+os.kill(os.getpid(), signal.SIGUSR1)
+"""
+
+
+def test_a_signal_after_models_have_come_and_gone_is_no_crash(artefact):
+    done = subprocess.run([sys.executable, "-c", SIGNALLED, str(artefact)], capture_output=True, text=True, timeout=120)
+
+    assert (done.returncode, done.stdout.strip()) == (0, "told"), done.stderr[-2000:]
+
+
 def test_nonsense_in_place_of_an_artefact_is_an_error_that_names_it(tmp_path):
     for name in ("model.xml", "model.onnx"):
         (tmp_path / name).write_bytes(b"nonsense" * 9)

@@ -1,6 +1,7 @@
 """An artefact on OpenVINO's CPU plugin."""
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,17 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "
 EXACT_FOR_FIXED_SHAPES = {"SNIPPETS_MODE": "DISABLE"}
 
 Shapes = tuple[tuple[int, ...], ...]
+
+
+@cache
+def core() -> Any:
+    """OpenVINO, one for the whole process and as long as it lives.
+
+    Each `Core` puts its own memory under signal handlers and, when it goes, what it found there before: of two that do not
+    go in the order they came, the last leaves memory that is already given back, and the next signal (a Ctrl-C, a child
+    that ends) is a segmentation fault (seen in 2026.4).
+    """
+    return ov.Core()
 
 
 class OpenVINORunner(Runner):
@@ -70,7 +82,7 @@ class OpenVINORunner(Runner):
 
     def _compiled(self, model: Any) -> Any:
         try:
-            return ov.Core().compile_model(model, "CPU", self.options).create_infer_request()
+            return core().compile_model(model, "CPU", self.options).create_infer_request()
         except RuntimeError as error:
             raise EngineError(f"OpenVINO cannot run the model: {_reason(error)}. Export the program again.") from error
 
@@ -102,18 +114,10 @@ def _size(dimension: Any) -> int | None:
 
 def read(path: Path) -> Any:
     """The model in a file, or an error that says what is wrong with it."""
-    if path.suffix == ".xml" and not _looks_like_a_model(path):
-        raise StorageError(f"{path}: this is not an OpenVINO model. Export the program again.")
     try:
-        return ov.Core().read_model(path)
+        return core().read_model(path)
     except RuntimeError as error:
         raise StorageError(f"{path}: OpenVINO cannot read it: {_reason(error)}. Export the program again.") from error
-
-
-def _looks_like_a_model(path: Path) -> bool:
-    """Given anything else, OpenVINO loads the readers of every format it knows, and the process crashes later (2026.4)."""
-    with path.open("rb") as file:
-        return b"<net" in file.read(4096)
 
 
 def load(path: Path, threads: int) -> OpenVINORunner:
