@@ -80,7 +80,7 @@ def _write(program: Program, file: Path, target: Target) -> None:
     else:
         from quaver.export.onnx import model_of
 
-        model = model_of(program)
+        model = model_of(program, all_unsigned=target.one_type)
         entry = model.metadata_props.add()
         entry.key, entry.value = "quaver", json.dumps(carried(origin), sort_keys=True)
         if target.suffix == ".xml":

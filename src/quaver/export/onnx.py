@@ -19,13 +19,16 @@ from quaver.silence import silenced
 OPSET = 20
 
 
-def model_of(program: Program) -> onnx.ModelProto:
-    """The program in ONNX, checked. Inputs have the program's names, and so have its quantized tensors."""
+def model_of(program: Program, *, all_unsigned: bool = False) -> onnx.ModelProto:
+    """The program in ONNX, checked. Inputs have the program's names, and so have its quantized tensors.
+
+    ``all_unsigned``: signed activations, too, are stored as 0 … 255, with a zero point of 128.
+    """
     if program.stage is Stage.PREPARED:
         raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
     if program.stage is Stage.FROZEN:
         program = ConvertToInt8Pass().apply(program)
-    module = for_onnx(program)
+    module = for_onnx(program, all_unsigned)
     with silenced():
         try:
             exported = torch.export.export(module, example(program), dynamic_shapes=(free_sizes(program),), strict=False)
@@ -53,10 +56,12 @@ class Flat(torch.nn.Module):
         return self.module(*tensors)
 
 
-def for_onnx(program: Program) -> Flat:
+def for_onnx(program: Program, all_unsigned: bool) -> Flat:
     """The evaluation graph with what ONNX has no word for spelled out: zero points per channel, and grids below 8 bits."""
     module = program.graph_module()
     graph = module.graph
+    if all_unsigned:
+        shift_signed(graph)
     for node in list(graph.nodes):
         if is_dequantize(node) and node.target is torch.ops.quantized_decomposed.dequantize_per_channel.default:
             module.register_buffer(
@@ -74,6 +79,15 @@ def for_onnx(program: Program) -> Flat:
                     node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
     module.recompile()
     return Flat(module).eval()
+
+
+def shift_signed(graph: fx.Graph) -> None:
+    """Let signed activations be stored with 128 added: the same steps, as unsigned numbers."""
+    for node in graph.nodes:
+        if is_quantize(node) and node.args[5] is torch.int8:
+            for one in (node, *node.users):
+                tensor, scale, zero, low, high, _ = one.args
+                one.args = (tensor, scale, zero + 128, low + 128, high + 128, torch.uint8)
 
 
 def example(program: Program) -> tuple[tuple[Tensor, ...]]:
