@@ -1,5 +1,6 @@
 """A program as an ONNX file: quantize and dequantize pairs, int8 weights, a batch of any size."""
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import Tensor, fx
 from quaver.errors import EngineError, StageError
 from quaver.export.names import quantized_tensors, rounded_name
 from quaver.int8.lowering import is_dequantize, is_quantize
+from quaver.int8.onnxruntime import quantized
+from quaver.int8.rounded_once import limits_of
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.views import read
@@ -37,6 +40,8 @@ def model_of(program: Program, *, all_unsigned: bool = False) -> onnx.ModelProto
             raise EngineError(f"export: the program has no form in ONNX: {_reason(error)}") from error
     assert written is not None
     model = tidied(written.model_proto, program)
+    if all_unsigned:
+        round_before_clamps(model.graph)
     onnx.checker.check_model(model, full_check=True)
     return model
 
@@ -61,6 +66,7 @@ def for_onnx(program: Program, all_unsigned: bool) -> Flat:
     module = program.graph_module()
     graph = module.graph
     if all_unsigned:
+        drop_idle_clamps(graph)
         shift_signed(graph)
     for node in list(graph.nodes):
         if is_dequantize(node) and node.target is torch.ops.quantized_decomposed.dequantize_per_channel.default:
@@ -79,6 +85,22 @@ def for_onnx(program: Program, all_unsigned: bool) -> Flat:
                     node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
     module.recompile()
     return Flat(module).eval()
+
+
+def drop_idle_clamps(graph: fx.Graph) -> None:
+    """Leave out a clamp that the rounding behind it does as well: ReLU6 in front of a range that ends at 6.
+
+    ONNX Runtime looks for a quantize node right behind a convolution. It sees through a clamp only where the range does not
+    exceed it by the least bit, and the step, which has 16 significant bits, may make it.
+    """
+    for node in list(graph.nodes):
+        if not is_quantize(node) or (limits := limits_of(node.args[0])) is None or len(node.args[0].users) > 1:
+            continue
+        clamp, scale, zero, low, high, _ = node.args
+        first, last = (float(quantized(torch.tensor(limit), scale, low - zero, high - zero)) for limit in limits)
+        if (first, last) == (low - zero, high - zero):
+            node.update_arg(0, clamp.args[0])
+            graph.erase_node(clamp)
 
 
 def shift_signed(graph: fx.Graph) -> None:
@@ -145,6 +167,38 @@ def tidied(model: onnx.ModelProto, program: Program) -> onnx.ModelProto:
     del model.functions[:]
     model.producer_name, model.producer_version, graph.name = "quaver", "", "program"
     return model
+
+
+def round_before_clamps(graph: onnx.GraphProto) -> None:
+    """Round a convolution's output before a clamp, too, onto the grid that the clamp's is rounded onto: the same integers.
+
+    ONNX Runtime looks for a quantize node right behind a convolution; a ReLU onto a signed grid would hide it.
+    """
+    makers = {name: node for node in graph.node for name in node.output}
+    readers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+    for node in graph.node:
+        for name in node.input:
+            readers[name].append(node)
+
+    def hides_a_convolution(clamp: onnx.NodeProto) -> bool:
+        source = makers.get(clamp.input[0])
+        if source is None or source.op_type not in ("Conv", "Gemm") or source.input[1] not in makers:
+            return False  # makers: its weight comes from a dequantize node
+        return len(readers[clamp.input[0]]) == 1 and [node.op_type for node in readers[clamp.output[0]]] == [
+            "QuantizeLinear"
+        ]
+
+    kept = []
+    for node in graph.node:
+        if node.op_type in ("Relu", "Clip") and hides_a_convolution(node):
+            (behind,) = readers[node.output[0]]
+            whole, rounded = f"{node.input[0]}.whole", f"{node.input[0]}.early"
+            kept.append(onnx.helper.make_node("QuantizeLinear", [node.input[0], *behind.input[1:]], [whole], whole))
+            kept.append(onnx.helper.make_node("DequantizeLinear", [whole, *behind.input[1:]], [rounded], rounded))
+            node.input[0] = rounded
+        kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
 
 
 def constants_to_initializers(graph: onnx.GraphProto) -> None:
