@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,13 @@ def export(program: Program, path: str | Path, target: str = "openvino") -> Path
 
 
 def form_for(program: Program, target: Target) -> Program:
-    """The program in the form that the target's file holds, and that the file is compared with."""
+    """The program in the form that the target's file holds, in the engine's arithmetic: what the file is compared with."""
     if program.stage is Stage.PREPARED:
         raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
     if target.suffix == ".pte":
         return program if program.stage in (Stage.MOBILE, Stage.FLOAT) else TransformForMobilePass().apply(program)
-    return ConvertToInt8Pass().apply(program) if program.stage is Stage.FROZEN else program
+    program = ConvertToInt8Pass().apply(program) if program.stage is Stage.FROZEN else program
+    return program.copy(placements=replace(program.placements, target=target.name))
 
 
 def _file(path: Path, target: Target) -> Path:

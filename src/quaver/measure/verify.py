@@ -90,9 +90,9 @@ def verify(
 ) -> Verification:
     """Run ``batches`` through ``program`` and through ``artefact`` on its engine, and compare.
 
-    ``program`` is prepared, frozen, int8 or mobile; a ``.pte`` file is compared with the mobile form. A batch is an array or
-    tensor of images, or a pair of images and labels. With ``layers`` the integers of every quantized tensor are compared as
-    well, where the engine shows them (not for ``.pte``).
+    ``program`` is prepared, frozen, int8 or mobile; each file is compared with the program in its engine's arithmetic, a
+    ``.pte`` file with the mobile form. A batch is an array or tensor of images, or a pair of images and labels. With
+    ``layers`` the integers of every quantized tensor are compared as well, where the engine shows them (not for ``.pte``).
     """
     file = find(artefact)
     run = load(file, threads)
