@@ -81,8 +81,11 @@ def _write(program: Program, file: Path, target: Target) -> None:
         file.write_bytes(serialized(program))
     else:
         from quaver.export.onnx import model_of
+        from quaver.export.onnxruntime import for_onnxruntime
 
-        model = model_of(program, all_unsigned=target.one_type)
+        model = model_of(program)
+        if target.one_type:
+            model = for_onnxruntime(model)
         entry = model.metadata_props.add()
         entry.key, entry.value = "quaver", json.dumps(carried(origin), sort_keys=True)
         if target.suffix == ".xml":
