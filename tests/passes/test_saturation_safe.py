@@ -176,7 +176,7 @@ def test_the_bound_outlasts_a_save(tmp_path):
 def test_a_quantizer_of_the_users_own_is_not_bounded():
     layer, x, _ = layer_of("conv")
 
-    program = quaver.quant_aware(layer, example_inputs=(x,), weight_quantize_func=lambda weight: weight.sign() * 127).eval()
+    program = quaver.quant_aware(layer, example_inputs=(x,), weight_quantize_func=lambda weight: weight.sign() * 127)
 
     quantizer = weight_quantizer(program)
     assert torch.equal(quantizer(layer.weight), layer.weight.sign() * 127)
