@@ -16,8 +16,8 @@ net = MobileNetV1(num_classes=10, scale=0.25, small_images=True)
 
 quanter = quaver.QAT()  # ←
 quanter.quantize(net)  # ←
-optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
-for images, labels in DataLoader(train, 64, shuffle=True, drop_last=True):
+optimizer = torch.optim.Adam(net.parameters(), lr=0.005)
+for images, labels in 2 * list(DataLoader(train, 16, shuffle=True)):  # two epochs
     loss = F.cross_entropy(net(images), labels)
     optimizer.zero_grad()
     loss.backward()

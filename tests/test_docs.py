@@ -8,7 +8,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/guide.md", "docs/training.md", "docs/analysis_and_report.md"])
+PAGES = ["README.md", "docs/guide.md", "docs/training.md", "docs/analysis_and_report.md", "docs/eager.md"]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_python_snippet_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)

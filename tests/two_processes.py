@@ -13,6 +13,7 @@ from torch import nn
 
 import quaver
 from quaver.data import Loader, open_dataset
+from quaver.quantizers import LearnedStep
 from quaver.training.across_ranks import across_ranks
 from quaver.training.checkpoint import Checkpoints
 from quaver.training.classification import Classification
@@ -77,6 +78,7 @@ RUNS = {
     "frozen": {"num_epochs": 2, "freeze_bn_epoch": 1, "freeze_observers_epoch": 1, "ema": 0.9, "reestimate_bn": 2},
     "range_abs_max": {"num_epochs": 1, "batches_": 1, "config": {"activation_quantize_type": "range_abs_max"}},
     "abs_max": {"num_epochs": 1, "batches_": 1, "config": {"activation_quantize_type": "abs_max"}},
+    "learned_step": {"num_epochs": 2, "config": {"activation_quantize_type": "learned_step"}},
 }
 
 
@@ -88,6 +90,25 @@ def results(ranks):
         length = options.pop("batches_", 4)
         found[name] = trained(ranks, batches=Shared(ranks, size=16, batches=length), **options)
     return found
+
+
+def started(ranks):
+    """Steps that a first batch started."""
+    whole = program(activation_quantize_type="learned_step")
+    twin = across_ranks(whole) if ranks.world > 1 else whole
+    ((images, _),) = Shared(ranks, size=16, batches=1).epoch(0)
+    twin.train()(images)
+    return dict(whole.state_dict())
+
+
+def started_by_one(ranks):
+    """A learned step that only the first process has anything to start from: the second has NaN, then no images."""
+    quantizer = LearnedStep(narrow=False)
+    quantizer.synced = ranks.world > 1
+    quantizer(torch.full((4,), torch.nan if ranks.rank else 1.0))
+    after_nan = quantizer.step.detach().clone()
+    quantizer(torch.zeros(0) if ranks.rank else torch.tensor([1.0, -2.0, 3.0]))
+    return {"after_nan": after_nan, "step": quantizer.step.detach(), "nonfinite": quantizer.nonfinite}
 
 
 def nan_in_one(ranks):
@@ -141,6 +162,8 @@ def main(folder: Path) -> None:
     ranks = join(accelerator=False)
     found = results(ranks)
     found["nan"] = nan_in_one(ranks)
+    found["started"] = started(ranks)
+    found["started_by_one"] = started_by_one(ranks)
     found["resumed"] = resumed(ranks, folder)
     found["straight"] = trained(ranks, num_epochs=2, lr_strategy="constant")
     found["counted"] = counted(ranks)
@@ -151,7 +174,7 @@ def main(folder: Path) -> None:
 
 def alone() -> dict[str, dict[str, torch.Tensor]]:
     """The same by one process with the whole batch."""
-    return results(Ranks()) | {"counted": counted(Ranks())}
+    return results(Ranks()) | {"counted": counted(Ranks()), "started": started(Ranks())}
 
 
 if __name__ == "__main__":

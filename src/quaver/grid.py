@@ -14,7 +14,8 @@ class Grid:
     A signed grid is symmetric (−127 … 127 at 8 bits: −128 is left out, so that a tensor and its negative round alike).
     With ``narrow=False`` it is the grid of an engine's activations: the whole two's complement range (−128 … 127), and a
     step of 16 significant bits (see `quaver.quantizers.arithmetic.scale_of`). An unsigned grid spends all its integers on
-    what is not negative (0 … 255), for tensors behind a ReLU.
+    what is not negative (0 … 255), for tensors behind a ReLU. ``ends`` keeps to some of the integers: a user's own quantizer
+    may leave out the smallest, or stop before the largest.
 
     >>> Grid(8).high, Grid(8, signed=False).high, Grid(4).low, Grid(4, narrow=False).low
     (127, 255, -7, -8)
@@ -23,6 +24,7 @@ class Grid:
     bits: int = 8
     signed: bool = True
     narrow: bool = True
+    ends: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.bits, int) or isinstance(self.bits, bool) or self.bits not in BITS:
@@ -31,11 +33,15 @@ class Grid:
     @property
     def high(self) -> int:
         """The largest integer; a threshold lies exactly on it."""
+        if self.ends is not None:
+            return self.ends[1]
         return (1 << (self.bits - 1 if self.signed else self.bits)) - 1
 
     @property
     def low(self) -> int:
         """The smallest integer."""
+        if self.ends is not None:
+            return self.ends[0]
         if not self.signed:
             return 0
         return -self.high if self.narrow else -self.high - 1

@@ -59,6 +59,15 @@ def test_the_moving_maximum_is_the_reference_average(patterns, batches):
     assert found.threshold == found.moving_max  # no quantizer has a range yet
 
 
+def test_the_moving_maximum_of_what_is_mostly_negative_is_of_its_size(patterns, batches):
+    below = [(images - 5, labels) for images, labels in batches[:1]]
+
+    found = quaver.analyze(patterns, below).tensor("x")
+
+    assert found.moving_max == pytest.approx(-float(below[0][0].min()))
+    assert found.moving_max > found.largest - 1e-4
+
+
 def test_a_trained_quantizers_own_threshold_is_what_clips(patterns, batches):
     qat = quaver.quant_aware(patterns, example_inputs=(batches[0][0],)).train()
     qat(batches[0][0] * 0.5)
@@ -82,6 +91,22 @@ def test_tensors_that_share_a_range_are_told_apart(patterns, batches):
     assert (left.quantizer, left.slot) == ("left.output", 0)
     assert (right.quantizer, right.slot) == ("left.output", 1)
     assert found.layer("concat").inputs == ["left.output", "relu_1.output"]
+    assert left.sqnr_db != right.sqnr_db
+    assert found.layer("concat").input_sqnr_db == min(left.sqnr_db, right.sqnr_db)  # the worse one is what is heard
+
+
+def test_a_tensor_that_is_read_in_two_forms_is_named_once(batches):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(6, 4, 1)
+
+        def forward(self, x):
+            return self.conv(torch.cat([x, F.max_pool2d(x, 3, 1, 1)], 1))
+
+    found = quaver.analyze(Twice(), batches[:1])
+
+    assert found.layer("concat").inputs == ["x"]
 
 
 def test_what_is_only_observed_has_statistics_too(patterns, batches):

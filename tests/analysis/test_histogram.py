@@ -83,7 +83,7 @@ def test_the_best_threshold_costs_no_more_than_any_other(values):
     best = seen.best_threshold(largest, grid)
 
     others = [seen.noise(largest * share, grid) for share in np.linspace(0.002, 1, 500)]
-    assert seen.noise(best, grid) <= 1.02 * min(others)
+    assert seen.noise(best, grid) <= 1.001 * min(others)  # without the second, finer look it is 1.003
     assert 0 < best <= largest
 
 

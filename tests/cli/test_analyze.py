@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
@@ -79,3 +80,105 @@ def test_what_cannot_be_done_is_one_message_and_exit_code_2(program, arguments, 
 
     assert done.exit_code == 2
     assert words in done.output
+
+
+def write_cifar10(place):
+    generator = np.random.default_rng(0)
+    place.mkdir()
+    for name in ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch"):
+        (place / f"{name}.bin").write_bytes(bytes(generator.integers(0, 10, 4 * 3073, dtype=np.uint8)))
+    return place
+
+
+def write_pictures(place, size=40):
+    generator = np.random.default_rng(0)
+    for split, count in (("train", 2), ("val", 3)):
+        for name in ("cat", "dog"):
+            (place / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = generator.integers(0, 256, (size, size, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / split / name / f"{number}.png")
+    return place
+
+
+def write_ilsvrc(place):
+    write_pictures(place)
+    for split, count in (("train", 2), ("val", 3)):
+        lines = [f"{name}/{number}.png {label}" for label, name in enumerate(("cat", "dog")) for number in range(count)]
+        (place / f"{split}_list.txt").write_text("\n".join(lines))
+    return place
+
+
+SETS = {"cifar10": (write_cifar10, 4, 20), "folder": (write_pictures, 6, 4), "ilsvrc": (write_ilsvrc, 6, 4)}
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("how", ["both flags", "folder alone", "with hyphens", "argument", "name and folder"])
+def test_every_data_set_of_quaver_quantize_is_taken(program, tmp_path, name, how):
+    write, images, _ = SETS[name]
+    place = write(tmp_path / "images")
+    arguments = {
+        "both flags": ["--dataset", name, "--data_dir", place],
+        "folder alone": ["--data_dir", place],
+        "with hyphens": ["--data-dir", place, "--batch-size", 3],
+        "argument": [place, "--batch_size", 3],
+        "name and folder": [name, "--data_dir", place],
+    }
+
+    done = run(program, *arguments[how], "--json", tmp_path / "analysis.json")
+
+    assert done.exit_code == 0, done.output
+    assert quaver.Analysis.load(tmp_path / "analysis.json").images == images
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_training_images_can_be_looked_at_instead(program, tmp_path, name):
+    write, _, images = SETS[name]
+
+    done = run(program, write(tmp_path / "images"), "--split", "train", "--json", tmp_path / "analysis.json")
+
+    assert done.exit_code == 0, done.output
+    assert quaver.Analysis.load(tmp_path / "analysis.json").images == images
+
+
+def test_without_any_data_named_it_is_digits_as_in_training(program, tmp_path):
+    done = run(program, "--batch-num", 1, "--json", tmp_path / "analysis.json")
+
+    assert done.exit_code == 0, done.output
+    assert quaver.Analysis.load(tmp_path / "analysis.json").images == 50
+
+
+def test_labels_of_a_data_set_count_for_sensitivity(program, tmp_path):
+    done = run(program, write_pictures(tmp_path / "images"), "--sensitivity", 6)
+
+    assert "top-1 on 6 images: float" in done.output
+
+
+def test_an_image_shape_goes_before_the_programs(program, tmp_path):
+    done = run(program, write_pictures(tmp_path / "images"), "--image_shape", "3,64,64")
+
+    assert done.exit_code == 2
+    assert "64" in done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["digit"], "Did you mean 'digits'?"),
+        (["--dataset", "cifar"], "dataset='cifar': takes one of auto, digits, cifar10"),
+        (["--data_dir", "nowhere"], "data_dir='nowhere': there is no such folder"),
+        (["digits", "--dataset", "cifar10"], "both name the data. Give one of them"),
+        ([".", "--data_dir", "."], "both name a folder. Give one of them"),
+        (["{data}", "--dataset", "digits"], "a data file was given, and --dataset or --data_dir as well"),
+        (["--image_shape", "wide"], "image_shape"),
+        (["--dataset", "cifar10", "--data_dir", "{empty}"], "{empty}"),
+    ],
+)
+def test_data_that_is_not_there_or_named_twice_is_said(program, data, tmp_path, arguments, words):
+    (tmp_path / "empty").mkdir()
+    places = {"data": data, "empty": tmp_path / "empty"}
+
+    done = run(program, *(word.format(**places) for word in arguments))
+
+    assert done.exit_code == 2
+    assert words.format(**places) in done.output.replace("\n", "")

@@ -176,9 +176,11 @@ def test_the_bound_outlasts_a_save(tmp_path):
 def test_a_quantizer_of_the_users_own_is_not_bounded():
     layer, x, _ = layer_of("conv")
 
-    program = quaver.quant_aware(layer, example_inputs=(x,), weight_quantize_func=lambda weight: weight)
+    program = quaver.quant_aware(layer, example_inputs=(x,), weight_quantize_func=lambda weight: weight.sign() * 127)
 
-    assert weight_quantizer(program).pairs is None
+    quantizer = weight_quantizer(program)
+    assert torch.equal(quantizer(layer.weight), layer.weight.sign() * 127)
+    assert quantizer.pairs is not None  # for convert, which says so
 
 
 def test_the_option_takes_true_and_false_only():

@@ -129,6 +129,20 @@ def test_a_negative_step_counts_as_its_size():
     assert quantizer.scale > 0
 
 
+def test_a_negative_step_is_trained_as_its_size_is():
+    quantizer, other = LearnedStep(bits=4), LearnedStep(bits=4)
+    quantizer(W)
+    other.load_state_dict(quantizer.state_dict())
+    with torch.no_grad():
+        other.step.neg_()
+
+    for one in (quantizer, other):
+        one(W).square().sum().backward()
+
+    assert torch.equal(other.step.grad, -quantizer.step.grad)
+    assert other.step.grad != 0
+
+
 def test_with_the_observer_off_the_step_gets_no_gradient():
     quantizer = LearnedStep(bits=4)
     quantizer(W)
@@ -182,6 +196,16 @@ def test_tensors_that_share_a_step_start_it_at_the_widest():
     alone(3 * W)
 
     assert torch.equal(quantizer.step, alone.step)
+
+
+def test_a_narrow_tensor_does_not_narrow_a_step_it_shares():
+    quantizer = LearnedStep(tensors=2)
+
+    quantizer(3 * W, 0)
+    before = quantizer.step.detach().clone()
+    quantizer(W, 1)
+
+    assert torch.equal(quantizer.step.detach(), before)
 
 
 def test_a_quantizer_called_twice_in_a_step_trains():

@@ -105,6 +105,18 @@ def test_half_leaves_the_limit_in_float32():
     assert quantizer(X.half()).dtype == torch.float16
 
 
+def test_a_limit_that_training_turned_negative_loads_as_its_size():
+    trained, plain = MovingAverageAbsMax(), MovingAverageAbsMax()
+    trained.preprocess = PACT(2.0)
+    trained(X)
+    with torch.no_grad():
+        trained.preprocess.pact_threshold.neg_()
+
+    plain.load_state_dict(trained.state_dict())
+
+    assert plain.threshold == trained.threshold == 2.0
+
+
 @pytest.mark.parametrize("rule", [AbsMax, ChannelWiseAbsMax, MovingAverageAbsMax, RangeAbsMax, LearnedStep])
 def test_its_state_loads_into_a_plain_quantizer_with_the_same_integers(rule):
     trained, plain, third = clipped(rule, 1.5), rule(), rule()

@@ -123,6 +123,27 @@ def test_figures_come_from_what_measured_them(made):
     assert (figures.engine, figures.cpu, figures.images) == ("openvino", "Some CPU: AVX2", 1234)
 
 
+def test_what_was_verified_on_some_images_does_not_stand_for_all(folder):
+    record = json.loads((folder / "verify.json").read_text())
+    (folder / "verify.json").write_text(
+        json.dumps(record | {"images": 100, "accuracy_simulated": 0.97, "accuracy_deployed": 0.98})
+    )
+
+    figures = figures_of(gather(folder))
+
+    assert (figures.simulated_top1, figures.deployed_top1) == (0.895, 0.98)
+    assert (figures.images, figures.deployed_images, figures.partly_deployed) == (1234, 100, True)
+
+
+def test_a_report_says_on_how_many_images_the_engine_was_measured(folder):
+    (folder / "verify.json").unlink()
+    record = json.loads((folder / "report.json").read_text())
+    for verified, part in ((1234, False), (100, True)):
+        (folder / "report.json").write_text(json.dumps(record | {"verified_images": verified}))
+
+        assert figures_of(gather(folder)).partly_deployed is part
+
+
 def test_figures_of_a_wrong_type_are_not_figures(folder):
     (folder / "report.json").write_text(json.dumps({"fp32_top1": "high", "int8_bytes": True, "engine": 3}))
     (folder / "verify.json").unlink()

@@ -1,6 +1,8 @@
 """The report in a real browser: nothing goes wrong, and what can be clicked, hovered or typed does what it says."""
 
+import json
 import re
+import shutil
 
 import pytest
 
@@ -213,6 +215,22 @@ def test_hovering_a_curve_tells_the_value_at_a_step(shown):
     shown.hover("#training figure svg", across=0.5)
 
     assert re.match(r"step \d+: [\d.]+", readout(shown, "#training figure .readout"))
+
+
+def test_a_phase_of_one_evaluation_is_a_point(browser, made, tmp_path):
+    run = shutil.copytree(made[0], tmp_path / "run")
+    lines = [
+        {"phase": phase, "step": 9, "evaluation": {"top1": top1}} for phase, top1 in (("float", 0.7), ("quantize", 0.8))
+    ]
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    write_report([run], tmp_path / "point.html")
+    opened = browser.open(tmp_path / "point.html")
+
+    places = opened.value("[...document.querySelectorAll('#training .point')].map((one) => Number(one.getAttribute('cx')))")
+    assert len(places) == 2
+    assert places[0] < places[1]
+    assert opened.errors == []
 
 
 def test_a_picture_is_drawn_again_for_another_width(shown):

@@ -228,3 +228,17 @@ def test_what_cannot_be_done_is_one_message_and_exit_code_2(made, tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError, match="could not be written"):
         write_report([made[0]], tmp_path / "taken" / "x.html")
+
+
+def test_accuracy_on_some_images_is_told_apart_and_not_compared(folder):
+    (folder / "verify.json").unlink()
+    record = json.loads((folder / "report.json").read_text())
+    record |= {"verified_images": 100, "deployed_top1": 0.99, "agreement": 1.0}
+    (folder / "report.json").write_text(json.dumps(record))
+
+    text = page([gather(folder)])
+
+    assert "simulated int8 on 1,234 images" in text
+    assert "deployed, 100 images" in text
+    assert "89.50\u202f% top-1 in int8, 90.00\u202f% in float" in text
+    assert "+9.00" not in text

@@ -65,7 +65,7 @@ def ranges(state):
     return {name: tensor for name, tensor in state.items() if name.rsplit(".", 1)[-1] in known}
 
 
-@pytest.mark.parametrize("run", [*two_processes.RUNS, "nan", "resumed"])
+@pytest.mark.parametrize("run", [*two_processes.RUNS, "nan", "started", "started_by_one", "resumed"])
 def test_both_processes_hold_the_same_bits(ranks, run):
     one, other = (found[run] for found in ranks)
 
@@ -83,12 +83,30 @@ def test_thresholds_of_the_same_weights_are_exactly_those_of_one_process(ranks, 
 
 # Gradients are sums over a batch, and halves of it add up in another order: float32 rounding, which every step carries on.
 # Half an integer's step is the most a rounded value can be moved by it.
-@pytest.mark.parametrize(("run", "tolerance"), [("one_step", 1e-6), ("two_epochs", 1e-4), ("frozen", 1e-4)])
+@pytest.mark.parametrize(
+    ("run", "tolerance"), [("one_step", 1e-6), ("two_epochs", 1e-4), ("frozen", 1e-4), ("learned_step", 1e-4)]
+)
 def test_weights_and_statistics_are_those_of_one_process_to_float_rounding(ranks, alone, run, tolerance):
     shared, whole = ranks[0][run], alone[run]
 
     far = [name for name in whole if not torch.allclose(shared[name], whole[name], rtol=tolerance, atol=tolerance)]
     assert far == []
+
+
+def test_learned_steps_start_where_one_process_with_the_whole_batch_starts_them(ranks, alone):
+    steps = {name: tensor for name, tensor in alone["started"].items() if name.endswith(".step")}
+
+    assert len(steps) >= 4
+    assert all(tensor > 0 for tensor in steps.values())
+    assert [name for name in steps if not torch.equal(ranks[0]["started"][name], steps[name])] == []
+
+
+def test_a_process_without_images_or_with_nan_starts_no_step_of_its_own(ranks):
+    for found in ranks:
+        state = found["started_by_one"]
+        assert state["after_nan"] == 0
+        assert state["nonfinite"] == 1
+        assert state["step"] == pytest.approx(3 / 127)  # less than 2·mean/√127
 
 
 def test_nan_in_one_process_moves_no_threshold_in_any(ranks):

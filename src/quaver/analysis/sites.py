@@ -130,7 +130,8 @@ def weights(program: Program) -> Iterator[Weight]:
         with torch.no_grad():
             integers, step = quantizer.integers(values)
             plain = quantize(values.float(), quantizer.per_channel(step, values), quantizer.grid)
-            bounded = 0.0 if quantizer.pairs is None else float((plain != integers).float().mean())
+            changes_pairs = quantizer.pairs is not None and not isinstance(quantizer, CustomQuantizer)
+            bounded = float((plain != integers).float().mean()) if changes_pairs else 0.0
             rounded = integers * quantizer.per_channel(step, values)
             thresholds = quantizer.range_for(values, None)[0].detach()
             reach = (1 + 0.5 / quantizer.grid.high) * quantizer.per_channel(thresholds, values)

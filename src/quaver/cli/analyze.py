@@ -1,10 +1,9 @@
 """``quaver analyze``: where a program's ranges, errors and sensitive layers are."""
 
-from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -14,20 +13,39 @@ from rich.table import Table
 from quaver.analysis import Analysis
 from quaver.analysis import analyze as run_analysis
 from quaver.analysis.records import LayerStatistics, Score
-from quaver.data import load_digits
-from quaver.data.binary import load_binary
-from quaver.errors import ConfigError, DataError
-from quaver.program import Stage
+from quaver.cli.batches import Source, open_batches
+from quaver.cli.flags import as_in_a_recipe
+from quaver.errors import ConfigError
+from quaver.program import Program, Stage
 from quaver.program.storage import load
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+
+class Split(StrEnum):
+    """Which half of a data set."""
+
+    TRAIN = "train"
+    VAL = "val"
 
 
 def analyze(
     program: Annotated[Path, typer.Argument(help="Folder of the program (quaver.save): float, prepared, frozen or int8.")],
-    data: Annotated[str, typer.Argument(help="Binary data file (quaver convert-data), or digits.")],
-    batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 50,
-    batch_num: Annotated[int, typer.Option(help="Batches to look at; 0: all.", min=0)] = 0,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="Binary data file (quaver convert-data), or a data set's folder or name. Or give --dataset and --data_dir."
+        ),
+    ] = None,
+    dataset: Annotated[str, as_in_a_recipe("dataset")] = "auto",
+    data_dir: Annotated[str, as_in_a_recipe("data_dir")] = "",
+    split: Annotated[Split, typer.Option(help="Which images of a data set.", rich_help_panel="Data")] = Split.VAL,
+    image_shape: Annotated[
+        str, typer.Option("--image_shape", help="Channels, height, width; by default the program's.", rich_help_panel="Data")
+    ] = "",
+    batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1, rich_help_panel="Data")] = 50,
+    batch_num: Annotated[int, typer.Option(help="Batches to look at; 0: all.", min=0, rich_help_panel="Data")] = 0,
+    workers: Annotated[
+        int, typer.Option(help="Processes that read images; 0: this one does.", min=0, rich_help_panel="Data")
+    ] = 0,
     sensitivity: Annotated[
         int, typer.Option(help="Images on which each layer alone, and all but it, are quantized; 0: leave this out.", min=0)
     ] = 0,
@@ -42,7 +60,17 @@ def analyze(
     if target_drop is not None and not sensitivity:
         raise ConfigError("--target-drop needs accuracies: say on how many images with --sensitivity 512.")
     loaded = load(program)
-    batches, count = open_batches(data, batch_size, batch_num)
+    source = Source(
+        data=data,
+        dataset=dataset,
+        data_dir=data_dir,
+        split=split.value,
+        image_shape=image_shape,
+        batch_size=batch_size,
+        batch_num=batch_num,
+        workers=workers,
+    )
+    batches, count = open_batches(source, image_size_of(loaded))
     columns = (
         TextColumn("{task.description:12}"),
         BarColumn(),
@@ -67,24 +95,11 @@ def analyze(
         console.print("Nothing was kept: --json FILE writes the analysis, for quantizers to start from and for the report.")
 
 
-def open_batches(data: str, batch_size: int, batch_num: int) -> tuple[Iterator[Batch], int]:
-    """The batches of a data file or a data set that ships with the package, and how many there are."""
-    if data == "digits" and not Path(data).exists():
-        images, labels = load_digits()[1].tensors
-        size = len(labels)
-        parts = [slice(first, first + batch_size) for first in range(0, size, batch_size)]
-        pairs: Iterator[Batch] = ((images[part], labels[part]) for part in parts)
-    else:
-        if not Path(data).exists():
-            raise DataError(f"{data}: there is no such file, and no data set of this name. Known: digits.")
-        file = load_binary(data)
-        pairs = ((torch.from_numpy(images), torch.from_numpy(labels)) for images, labels in file.batches(batch_size))
-        size = len(file)
-    count = -(-size // batch_size)
-    if not batch_num:
-        return pairs, count
-    count = min(count, batch_num)
-    return (pair for pair, _ in zip(pairs, range(count), strict=False)), count
+def image_size_of(program: Program) -> int | None:
+    """Height and width of the images that a program was captured for, if it takes square ones."""
+    shapes = [leaf.shape for leaf in program.signature.tensors]
+    square = len(shapes[0]) == 4 and shapes[0][2] == shapes[0][3]
+    return shapes[0][2] if square else None
 
 
 def show_analysis(console: Console, found: Analysis, rows: int) -> None:

@@ -38,6 +38,12 @@ def with_recipe_flags(command: Command) -> Callable[[Callable[[dict[str, str]], 
     return wrap
 
 
+def as_in_a_recipe(name: str) -> Any:
+    """A flag that means what it means to ``quaver quantize``, for a command that has only a few of them."""
+    words = options_of(Recipe)[name].metadata["words"]
+    return typer.Option(f"--{name}", help=words, rich_help_panel="Data", show_default=False)
+
+
 class FlagsCommand(TyperCommand):
     """A command whose true-or-false flags may stand alone: ``--bf16`` is ``--bf16 true``."""
 

@@ -59,7 +59,9 @@ def quantize(flags: dict[str, str]) -> None:
         folder = journey.start.folder
         report = int8_report(journey.setting, folder, before, after)
         folder.write_report(report)
-    names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", f"int8, {report.get('engine', '')}": "deployed"}
+    part = report.get("verified_images", 0) < report["test_images"]
+    engine = report.get("engine", "") + (f", {report.get('verified_images')} images" if part else "")
+    names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", f"int8, {engine}": "deployed"}
     show(console, journey.setting, report, names)
     if "agreement" in report:
         console.print(

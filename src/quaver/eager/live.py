@@ -2,6 +2,7 @@
 
 import warnings
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import fx, nn
 
 from quaver.capture import capture
+from quaver.eager.ends import observe_ends, unrounded_ends
 from quaver.eager.input_spec import InputSpec
 from quaver.eager.layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.marks import mark
@@ -23,14 +25,14 @@ from quaver.passes.reasons import why_float
 from quaver.passes.tensor_names import free_name, tensor_name
 from quaver.program import EVAL, InputTensor, Op, Placements, Program, Stage, copy_graph
 from quaver.program.views import mount, view
-from quaver.quantizers import AbsMax, Quantizer
+from quaver.quantizers import AbsMax, Observer, Quantizer
 
 _PADS = frozenset({"pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d", "circular_pad2d"})
 _PADS |= {"reflection_pad1d", "replication_pad1d"}
 
 
-def frozen_program(net: nn.Module, specs: list[InputSpec], config: str) -> Program:
-    """The model as a frozen program over tensors of its own."""
+def frozen_program(net: nn.Module, specs: list[InputSpec], config: str, batches: Iterable[Any] = ()) -> Program:
+    """The model as a frozen program over tensors of its own; ``batches`` show the ranges of what layers give."""
     if not any(isinstance(module, Swapped) and module.own() for module in net.modules()):
         raise StageError("the model has no quantizers. Call quantize(net) first, then train.")
     layers: dict[str, tuple[Swapped, int]] = {}
@@ -41,6 +43,7 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: str) -> Progr
         program = _captured(twin, specs, device)
         prepared = _Placing(program, layers).run()
         prepared.history = (f"QAT({config})",)
+        observe_ends(prepared, batches, specs)
         return QuantizationFreezePass().apply(prepared)
 
 
@@ -125,6 +128,7 @@ class _Placing:
                     self.place_weight(reader, layer)
             if quantizer is not None:
                 self.place(source, readers, quantizer, position if isinstance(layer, Add) else None)
+        self.watch_ends()
         return self.prepared()
 
     def take_out(self, node: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
@@ -185,6 +189,16 @@ class _Placing:
         node.meta = {key: value for key, value in tensor.meta.items() if key != "op"}
         node.meta |= {"quantizer": title, "signed": quantizer.grid.signed}
         return node
+
+    def watch_ends(self) -> None:
+        """An observer for what an op on integers gives, where no quantizer stands behind it."""
+        on_integers = [name for name, roles in self.roles.items() if any(role.startswith("input") for role in roles)]
+        titles: dict[fx.Node, str] = {}
+        for name, last in unrounded_ends(self.graph, on_integers).items():
+            if last not in titles:
+                titles[last] = free_name(tensor_name(last, self.graph, self.program.signature), self.modules)
+                self.modules[titles[last]] = Observer()
+            self.roles[name]["output"] = titles[last]
 
     def prepared(self) -> Program:
         batchwise = [name for name, quantizer in self.modules.items() if isinstance(quantizer, AbsMax)]

@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -144,9 +144,18 @@ class QAT:
 
     # writing
 
-    def convert(self, net: nn.Module, input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...]) -> Program:
-        """The model as a frozen program, which computes what ``net.eval()`` computes. The model is left as it was."""
-        return frozen_program(net, specs_of(input_spec), repr(self.config))
+    def convert(
+        self,
+        net: nn.Module,
+        input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...],
+        batches: Iterable[Any] = (),
+    ) -> Program:
+        """The model as a frozen program, which computes what ``net.eval()`` computes. The model is left as it was.
+
+        ExecuTorch rounds every layer's output, also where the model does not. ``batches``, a few of the training data, show
+        the ranges for that.
+        """
+        return frozen_program(net, specs_of(input_spec), repr(self.config), batches)
 
     def save_quantized_model(
         self, net: nn.Module, path: str | Path, input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...]

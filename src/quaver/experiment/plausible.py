@@ -15,7 +15,7 @@ DETECTORS = ("yolov3_mobilenet_v1",)
 
 def problems_of(recipe: Recipe, command: Command) -> list[str]:
     """Names that nothing goes by, files that are not there, options that exclude each other: a line each."""
-    found = [*_model(recipe), *_data(recipe)]
+    found = [*_model(recipe), *problems_of_data(recipe)]
     phase = recipe.quantize if command == "quantize" else recipe.train
     if phase.warmup_epochs > phase.num_epochs:
         found.append(f"warmup_epochs={phase.warmup_epochs:g}: longer than the {phase.num_epochs} epochs there are.")
@@ -59,7 +59,8 @@ def _model(recipe: Recipe) -> list[str]:
     return found
 
 
-def _data(recipe: Recipe) -> list[str]:
+def problems_of_data(recipe: Recipe) -> list[str]:
+    """A data set that nothing goes by, or a folder that is not there."""
     found = []
     if recipe.dataset not in ("auto", *NAMES):
         found.append(f"dataset={recipe.dataset!r}: takes one of auto, {', '.join(NAMES)}.{nearest(recipe.dataset, NAMES)}")

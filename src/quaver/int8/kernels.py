@@ -44,9 +44,10 @@ def stored_activation(
     handed_over: bool = False,
 ) -> Tensor:
     """Integers of an activation by a step that is fixed, in the steps in which an engine comes to them."""
-    grid = Grid(high.bit_length() + (low < 0), low < 0, narrow=False)
-    if (low, high) != (grid.low, grid.high):  # written by hand
+    whole = Grid(8, low < 0, narrow=False)
+    if low < whole.low or high > whole.high:  # written by hand
         return round_between(x if unit is None else x * unit, scale, low, high)
+    grid = Grid(8, low < 0, narrow=False, ends=(low, high))
     return as_stored(x.float(), scale, grid, Stored(shifted, unit, handed_over))
 
 

@@ -1,5 +1,6 @@
 """The third pass: what was trained becomes integers and constants."""
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,8 +14,10 @@ from quaver.operators import argument, channel_axis, is_parameter
 from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
 from quaver.program import EVAL, Placements, Program, Stage, copy_graph
-from quaver.program.views import home, read
-from quaver.quantizers import PACT, CustomQuantizer, Observer
+from quaver.program.views import home, mount, read
+from quaver.quantizers import PACT, CustomQuantizer, Observer, Quantizer
+from quaver.quantizers.on_grid import OffGridError
+from quaver.quantizers.saturation import without_overflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +35,7 @@ class QuantizationFreezePass(Pass):
     def rewrite(self, program: Program) -> Program:
         """Replace each quantizer by constants, and each batch norm by a bias."""
         refuse_unready(program)
+        program = with_plain_quantizers(program)
         records = tuple(program.ops())
         freezing = _Freezing(program)
         with torch.no_grad():
@@ -62,13 +66,8 @@ def refuse_unready(program: Program) -> None:
             "program.apply(quaver.enable_fake_quant), or leave their ops out with a skip pattern."
         )
     for name, quantizer in program.quantizers():
-        if isinstance(quantizer, CustomQuantizer):
-            raise ConversionError(
-                f"{name!r}: its custom quantize function is on no integer grid that Quaver knows. Use a preprocess "
-                "function in front of a built-in quantizer, or leave the op out with a skip pattern."
-            )
         absorbed = quantizer.preprocess is None or isinstance(quantizer.preprocess, PACT)
-        if not absorbed and name not in program.placements.weights:
+        if not (absorbed or isinstance(quantizer, CustomQuantizer)) and name not in program.placements.weights:
             raise ConversionError(
                 f"{name!r}: its preprocess function has no form in a frozen program. Train with it, then load the state "
                 "into a program without it."
@@ -78,6 +77,57 @@ def refuse_unready(program: Program) -> None:
 def _listed(names: list[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more tensors"
+
+
+def weight_of_quantizer(program: Program, name: str) -> Tensor:
+    """The weight that a quantizer rounds, if it can be rounded."""
+    parameter: Tensor = read(program, program.placements.weights[name])
+    if not bool(torch.isfinite(parameter).all()):
+        raise ConversionError(f"{name!r} holds NaN or Inf: go back to a checkpoint from before training diverged.")
+    return parameter
+
+
+def with_plain_quantizers(program: Program) -> Program:
+    """The program with a plain quantizer in the place of each quantize function of a user's own that has such a form."""
+    plain: dict[str, Quantizer] = {}
+    for name, quantizer in program.quantizers():
+        if isinstance(quantizer, CustomQuantizer):
+            try:
+                plain[name] = plain_form(program, name, quantizer)
+            except OffGridError as error:
+                raise ConversionError(
+                    f"{name!r}: its custom quantize function is on no integer grid: {error}. Round to multiples of one "
+                    "step, use a preprocess function in front of a built-in quantizer, or leave the op out with a skip "
+                    "pattern."
+                ) from error
+    if not plain:
+        return program
+    twin, quantizers = program.copy(), nn.Module()
+    for name, quantizer in program.quantizers():
+        mount(quantizers, name, plain.get(name, quantizer))
+    twin._modules[program.placements.root] = quantizers
+    return twin
+
+
+def plain_form(program: Program, name: str, custom: CustomQuantizer) -> Quantizer:
+    """The plain quantizer that does what a user's function does; for a weight, to what the function made of it."""
+    if name not in program.placements.weights:
+        (call, *_) = [node for node in program.graphs[EVAL].nodes if node.meta.get("quantizer") == name]
+        device = next((tensor.device for tensor in program.parameters()), torch.device("cpu"))
+        return custom.plain_activation(call.meta.get("rank", 4), device)
+    custom = copy.deepcopy(custom).eval()
+    values = custom(weight_of_quantizer(program, name)).detach().float()
+    found = custom.plain_weight(values)
+    integers, _ = found.integers(values)
+    changed = 0 if custom.pairs is None else int((without_overflow(integers, custom.pairs) != integers).sum())
+    if changed:
+        raise ConversionError(
+            f"{name!r}: saturation_safe would change {changed} of the {integers.numel()} integers that its custom quantize "
+            "function gives, because products of neighbours overflow 16 bits on processors without VNNI. Load the state "
+            "into a program with saturation_safe=False, or let the function keep neighbours of one sign to 128 steps in sum."
+        )
+    found.preprocess = custom
+    return found
 
 
 @dataclass
@@ -112,9 +162,7 @@ class _Freezing:
         op = op_node.meta["op"]
         name = weight.meta["quantizer"]
         quantizer = self.program.quantizer(name)
-        parameter = read(self.program, self.program.placements.weights[name])
-        if not bool(torch.isfinite(parameter).all()):
-            raise ConversionError(f"{name!r} holds NaN or Inf: go back to a checkpoint from before training diverged.")
+        parameter = weight_of_quantizer(self.program, name)
         integers, scale = quantizer.integers(parameter)
         axis = channel_axis(op.type) % parameter.dim()
         norm = foldable_batch_norm(op_node)

@@ -62,7 +62,7 @@ class QuantizationTransformPass(InputQuantizers, Pass):
         """What the quantizer of an op's weight is made from."""
         functions = (self.weight_quantize_func, self.weight_preprocess_func)
         options = self.options(self.weight_quantize_type, self.bits_for(op)[0], *functions)
-        return options | {"pairs": True} if self.bounds_pairs and self.weight_quantize_func is None else options
+        return options | {"pairs": True} if self.bounds_pairs else options
 
     def rewrite(self, program: Program) -> Program:
         """Wish for the weight and every input of the listed ops."""

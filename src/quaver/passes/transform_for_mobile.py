@@ -87,7 +87,8 @@ def observed(node: fx.Node, last: fx.Node, threshold: list[float], types: dict[f
     if not threshold:
         raise StageError(
             f"{node.meta['op'].name!r}: the range of its output was not observed, and the mobile runtime rounds it. "
-            "Run training batches through the prepared program before freezing it."
+            "Run training batches through the prepared program before freezing it; for a live model, give "
+            "QAT.convert(net, input_spec, batches) some."
         )
     signed = not never_negative(last, types)
     grid = Grid(8, signed, narrow=False)

@@ -3,14 +3,18 @@
 import copy
 import inspect
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from quaver.errors import ConfigError
 from quaver.quantizers.arithmetic import Stored
-from quaver.quantizers.quantizer import SHIFTED, Quantizer
+from quaver.quantizers.learned_step import LearnedStep
+from quaver.quantizers.moving_average_abs_max import MovingAverageAbsMax
+from quaver.quantizers.on_grid import OffGridError, common_step, staircase
+from quaver.quantizers.quantizer import SHIFTED, Common, Quantizer
 
 TensorFunction = Callable[[Tensor], Tensor]
 
@@ -45,13 +49,20 @@ def as_module(function: Any, tensor: str = "") -> nn.Module:
 
 
 class CustomQuantizer(Quantizer):
-    """A user's function instead of a quantizer: takes a tensor, gives back dequantized values of the same shape."""
+    """A user's function instead of a quantizer: takes a tensor, gives back dequantized values of the same shape.
+
+    What it gives may lie on an integer grid. Then evaluation computes on these integers, and it is frozen as the plain
+    quantizer that `plain_weight` or `plain_activation` finds (an engine's grid, ``narrow=False``, is an activation's).
+    """
 
     kind = "custom"
 
-    def __init__(self, function: Any, tensor: str = "") -> None:
-        super().__init__()
+    def __init__(
+        self, function: Any, tensor: str = "", bits: int = 8, axis: int | None = None, **options: Unpack[Common]
+    ) -> None:
+        super().__init__(bits, **options)
         self.tensor = tensor
+        self.axis = axis
         self.function = as_module(function, tensor)
 
     @property
@@ -65,6 +76,38 @@ class CustomQuantizer(Quantizer):
         return self.called(self.function, x, "quantize function") if self.quantizing else x
 
     def integers(self, x: Tensor, how: Stored = SHIFTED) -> tuple[Tensor, Tensor]:
-        """The function's values, with a step of 1: they are on no grid that Quaver knows."""
-        real = x if how.unit is None else x * how.unit
-        return self.forward(real, None).float(), torch.ones((), device=x.device)
+        """Integers and the step, if the function's values lie on a grid; its values and a step of 1 if they do not."""
+        values = self.forward(x if how.unit is None else x * how.unit, None).float()
+        if self.quantizing and not torch.compiler.is_compiling():
+            try:
+                if self.grid.narrow:
+                    return self.plain_weight(values).integers(values)
+                whole, scale = self.plain_activation(x.dim(), x.device).integers(x.detach(), how)
+            except OffGridError:
+                pass
+            else:  # rounded as an engine rounds; the gradient is the function's
+                return whole + (values - values.detach()) / scale if values.requires_grad else whole, scale
+        return values, torch.ones((), device=x.device)
+
+    def plain_weight(self, values: Tensor) -> LearnedStep:
+        """A plain quantizer that leaves ``values``, which the function made of a weight, as they are."""
+        step = common_step(values.detach(), self.axis, self.grid)
+        found = LearnedStep(self.grid.bits, None if self.axis is None else self.axis % values.dim())
+        found.step.data = step
+        found.known.fill_(True)
+        found.observing, found.pass_through = False, True
+        return found.to(values.device).eval()
+
+    def plain_activation(self, rank: int, device: torch.device) -> MovingAverageAbsMax:
+        """A plain quantizer that does what the function does to a tensor of this rank."""
+        parts = [part for part in (self.preprocess, self.function) if part is not None]
+        step, ends = staircase(nn.Sequential(*parts), self.grid, rank, device)
+        found = MovingAverageAbsMax(self.grid.bits, signed=self.grid.signed, narrow=False)
+        found.grid = replace(found.grid, ends=ends)
+        found.state.fill_(1)
+        found.accum.fill_(step * found.grid.high)
+        return found.to(device).eval()
+
+    def options(self) -> dict[str, Any]:
+        """As the base class, and the axis."""
+        return super().options() | {"axis": self.axis}

@@ -4,7 +4,7 @@ import math
 from typing import Any, Unpack
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from quaver.quantizers.quantizer import Common, Quantizer
 
@@ -37,7 +37,7 @@ class LearnedStep(Quantizer):
 
     def observe(self, x: Tensor, tensor: int = 0) -> None:
         """Start the step where it has not started: at first sight, or as long as all there was to see were zeros."""
-        if x.numel() == 0:
+        if x.numel() == 0 and not self.synced:
             return
         start = self.start(x)
         finite = torch.isfinite(start).all()
@@ -51,7 +51,13 @@ class LearnedStep(Quantizer):
         """The step to begin with, for a tensor like this one."""
         others = [axis for axis in range(x.dim()) if self.axis is None or axis != self.axis % x.dim()]
         size = x.detach().abs().float()
-        mean, largest = (size.mean(others), size.amax(others)) if others else (size, size)
+        count = x.numel() // (1 if self.axis is None else x.shape[self.axis])
+        if self.synced:
+            mean, largest = _over_ranks(size, count)
+        elif others:  # in double precision, so that halves of a batch come to the same mean
+            mean, largest = (size.sum(others, dtype=torch.float64) / count).float(), size.amax(others)
+        else:
+            mean, largest = size, size
         return torch.minimum(2 * mean / math.sqrt(self.grid.high), largest / self.grid.high)
 
     def begin(self, weight: Tensor) -> None:
@@ -104,3 +110,14 @@ class LearnedStep(Quantizer):
         if saved is not None and saved.shape != self.step.shape and self.axis is not None:
             self.step.data = torch.zeros_like(saved, device=self.step.device)  # how many channels there are
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+def _over_ranks(size: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Mean and largest over the batches of all processes, the same bits in each: everyone adds up everyone's figures."""
+    figures = torch.zeros(distributed.get_world_size(), 3, dtype=torch.float64, device=size.device)
+    if count:
+        own = torch.stack([size.sum(dtype=torch.float64), size.new_tensor(count).double(), size.amax().double()])
+        figures[distributed.get_rank()] = own
+    distributed.all_reduce(figures)
+    total, images, largest = figures[:, 0].sum(), figures[:, 1].sum(), figures[:, 2].amax()
+    return (total / images).float(), largest.float()

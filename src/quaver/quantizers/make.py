@@ -12,7 +12,11 @@ def make(tensor: str, options: dict[str, Any]) -> Quantizer:
     """What `build` makes of the options; with ``function`` a user's own in its place, with ``preprocess`` one in front."""
     rest = {key: value for key, value in options.items() if key not in ("function", "preprocess")}
     function, preprocess = options.get("function"), options.get("preprocess")
-    quantizer = build(**rest) if function is None else CustomQuantizer(function, tensor)
+    if function is None:
+        quantizer = build(**rest)
+    else:  # which grid its values must lie on; the range is its own affair
+        grid = ("bits", "axis", "signed", "narrow", "tensors", "pairs")
+        quantizer = CustomQuantizer(function, tensor, **{key: rest[key] for key in grid if key in rest})
     if preprocess is not None:
         quantizer.preprocess = as_module(PACT if preprocess == "PACT" else preprocess, tensor)
     quantizer.tensor, quantizer.made_of = tensor, (function, preprocess)

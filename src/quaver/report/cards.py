@@ -44,11 +44,9 @@ def _line(line: Line) -> Html:
 
 
 def _accuracy(figures: Figures) -> Html | None:
-    stages = [
-        ("float", figures.float_top1),
-        ("simulated int8", figures.simulated_top1),
-        ("deployed int8", figures.deployed_top1),
-    ]
+    stages = [("float", figures.float_top1), ("simulated int8", figures.simulated_top1)]
+    if not figures.partly_deployed:
+        stages.append(("deployed int8", figures.deployed_top1))
     known = [(label, value) for label, value in stages if value is not None]
     if not known:
         return None
@@ -57,6 +55,8 @@ def _accuracy(figures: Figures) -> Html | None:
         Line(label, percent(value), note="" if reference is None or label == "float" else points(value - reference))
         for label, value in known
     ]
+    if figures.partly_deployed and figures.deployed_top1 is not None:  # other images: no difference to be told
+        lines.append(Line(f"deployed, {figures.deployed_images:,} images", percent(figures.deployed_top1)))
     label, value = known[-1]
     images = "" if figures.images is None else f" on {figures.images:,} images"
     return _card("Top-1 accuracy", percent(value), f"{label}{images}", lines)
@@ -166,7 +166,8 @@ def _change(measure: Measure, before: float | None, after: float | None) -> Html
 def sentence(name: str, figures: Figures) -> Html:
     """The run in one sentence."""
     parts: list[str] = []
-    final = figures.deployed_top1 if figures.deployed_top1 is not None else figures.simulated_top1
+    measured = [figures.simulated_top1] if figures.partly_deployed else [figures.deployed_top1, figures.simulated_top1]
+    final = next((value for value in measured if value is not None), None)
     if final is not None and figures.float_top1 is not None:
         parts.append(f"{percent(final)} top-1 in int8, {percent(figures.float_top1)} in float")
     if figures.smaller is not None and figures.smaller >= 1:

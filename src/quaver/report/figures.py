@@ -19,6 +19,7 @@ class Figures:
     agreement: float | None = None
     integers_equal: float | None = None
     images: int | None = None
+    deployed_images: int | None = None
     float_bytes: int | None = None
     int8_bytes: int | None = None
     float_ms: float | None = None
@@ -28,6 +29,12 @@ class Figures:
     batch: int | None = None
     engine: str = ""
     cpu: str = ""
+
+    @property
+    def partly_deployed(self) -> bool:
+        """Was the engine measured on a part of the images only? Then its accuracy is not to be compared with the others."""
+        known = self.images is not None and self.deployed_images is not None
+        return known and (self.deployed_images or 0) < (self.images or 0)
 
     @property
     def speedup(self) -> float | None:
@@ -47,6 +54,7 @@ FROM_REPORT: dict[str, tuple[str, ...]] = {
     "agreement": ("agreement",),
     "integers_equal": ("integers_equal",),
     "images": ("test_images",),
+    "deployed_images": ("verified_images",),
     "float_bytes": ("fp32_bytes",),
     "int8_bytes": ("int8_bytes",),
     "float_ms": ("fp32_ms",),
@@ -61,15 +69,24 @@ FROM_VERIFY: dict[str, tuple[str, ...]] = {
     "agreement": ("agreement",),
     "integers_equal": ("integers_equal",),
     "images": ("images",),
+    "deployed_images": ("images",),
     "engine": ("engine",),
 }
+
+
+OF_ALL_IMAGES = ("simulated_top1", "simulated_top5", "images")
+"""What a report knows of all images is not replaced by what was verified on some."""
 
 
 def figures_of(run: Run) -> Figures:
     """The figures from all records; what was measured by itself comes before what a report repeats."""
     found = Figures(batch=1)
-    for record, names in ((run.report, FROM_REPORT), (run.verify, FROM_VERIFY)):
-        _take(found, record, names)
+    _take(found, run.report, FROM_REPORT)
+    verified: Any = run.verify.get("images")
+    if found.simulated_top1 is not None and found.images and _is_number(verified) and verified < found.images:
+        _take(found, run.verify, {name: keys for name, keys in FROM_VERIFY.items() if name not in OF_ALL_IMAGES})
+    else:
+        _take(found, run.verify, FROM_VERIFY)
     cpu = run.bench.get("cpu") or run.verify.get("cpu") or run.report.get("cpu")
     found.cpu = _cpu(cpu)
     try:

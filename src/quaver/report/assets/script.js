@@ -317,6 +317,9 @@
         ...chart.series.map((series, index) =>
           drawn("path", { d: series.parts.map((part) => part.map((point, place) => `${place ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`).join("")).join(""), class: `line s${index}` }),
         ),
+        ...chart.series.flatMap((series, index) =>  // a part of one point has no line
+          series.parts.filter((part) => part.length === 1).map(([point]) => drawn("circle", { r: 3, cx: x(point[0]).toFixed(1), cy: y(point[1]).toFixed(1), class: `point s${index}` })),
+        ),
         ...dots,
       );
       picture.setAttribute("aria-label", `${chart.title}: ${resting}`);

@@ -1,0 +1,47 @@
+"""The ranges of what a live model's layers give: engines that round every output need them, and a live layer does not know
+what stands behind it. Batches that run through the program show them.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import fx
+
+from quaver.eager.input_spec import InputSpec
+from quaver.errors import InputError
+from quaver.int8.lowering import is_fake_quant, lower_traceably
+from quaver.passes.placement import end_of, ops_by_name
+from quaver.program import EVAL, Program
+from quaver.program.views import Executable
+from quaver.quantizers import Observer
+
+
+def unrounded_ends(graph: fx.Graph, quantized: Iterable[str]) -> dict[str, fx.Node]:
+    """For each of these ops the tensor that an engine writes for it, where nobody rounds that."""
+    ops = ops_by_name(graph)
+    ends = {name: end_of(ops[name]) for name in quantized}
+    return {name: last for name, last in ends.items() if not any(is_fake_quant(reader) for reader in last.users)}
+
+
+def observe_ends(program: Program, batches: Iterable[Any], specs: list[InputSpec]) -> None:
+    """Let the observers of a prepared program see what its ops give for these batches: tensors, or tuples of them.
+
+    Of a pair of images and labels, as loaders give them, as many are taken as the model has inputs.
+    """
+    graph, became = lower_traceably(program.graphs[EVAL])
+    watched = {name: role["output"] for name, role in program.placements.roles.items() if "output" in role}
+    ends = unrounded_ends(program.graphs[EVAL], watched)
+    last = next(node for node in graph.nodes if node.op == "output")
+    last.args = ([became[node] for node in ends.values()],)
+    run = Executable(program, graph)
+    device = next((tensor.device for tensor in program.parameters()), None)
+    with torch.no_grad():
+        for batch in batches:
+            given = list(batch)[: len(specs)] if isinstance(batch, tuple | list) else [batch]
+            if len(given) < len(specs):
+                raise InputError(f"convert: a batch has {len(given)} tensors, and the model takes {len(specs)}.")
+            for name, values in zip(ends, run(*(torch.as_tensor(value, device=device) for value in given)), strict=True):
+                observer = program.quantizer(watched[name])
+                assert isinstance(observer, Observer)
+                observer.observe(values)

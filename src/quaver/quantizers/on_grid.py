@@ -1,0 +1,132 @@
+"""Whether what a user's function gives lies on an integer grid, and on which."""
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from quaver.grid import Grid
+
+CLOSE = 1e-3  # of a step: float32 is off by 1e-5 of one at 127 steps, an honest quantizer by little more
+_SIZES = 2.0 ** torch.arange(-40, 40, 0.25)  # closer than 0.5 is to 1.5 steps, so the first that is not 0 gives one step
+_INSIDE = torch.linspace(-0.48, 0.48, 17)  # of a step: how a tie is rounded is nobody's business
+
+
+class OffGridError(Exception):
+    """The values lie on no grid; the message says what was seen."""
+
+
+def common_step(values: Tensor, axis: int | None, grid: Grid) -> Tensor:
+    """The step of which all ``values`` are multiples, at most ``grid.high`` times it; one per channel along ``axis``.
+
+    Neighbouring sizes are one step apart, or some: the smallest gap is divided until every value fits. The largest step that
+    fits is taken; for zeros it is 0.
+
+    >>> common_step(torch.tensor([0.5, -1.5, 0.0]), None, Grid(8))
+    tensor(0.5000)
+    """
+    rows = values.reshape(1, -1) if axis is None else values.movedim(axis, 0).reshape(values.shape[axis], -1)
+    sizes = rows.abs()
+    largest = sizes.amax(1)
+    if not bool(largest.isfinite().all()):
+        raise OffGridError("its values hold NaN or Inf")
+    gaps = torch.cat([torch.zeros_like(sizes[:, :1]), sizes], 1).sort(1).values.diff(dim=1)
+    gap = torch.where(gaps > 0.5 * largest[:, None] / grid.high, gaps, torch.inf).amin(1)  # less is float rounding
+    step = torch.where(largest > 0, torch.nan, 0.0)
+    for parts in range(1, grid.high + 1):
+        multiples = (largest * parts / gap).round()
+        open_ = step.isnan() & (multiples <= grid.high)
+        if not bool(open_.any()):
+            break
+        trial = largest / multiples.clamp_min(1)
+        steps = rows / trial.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
+        step = torch.where(open_ & ((steps - steps.round()).abs().amax(1) < CLOSE), trial, step)
+    if bool(step.isnan().any()):
+        channel = int(step.isnan().nonzero()[0])
+        where = "" if axis is None else f" of channel {channel}"
+        raise OffGridError(
+            f"its values{where}, up to {largest[channel].item():.6g}, are not all multiples of one step, at most "
+            f"{grid.high} times it"
+        )
+    return step[0] if axis is None else step
+
+
+def staircase(function: nn.Module, grid: Grid, rank: int, device: torch.device) -> tuple[float, tuple[int, int]]:
+    """Step and ends of ``function``, if it is ``clip(round(x / step)) · step`` for every element by itself, but for ties.
+
+    It is tried, in evaluation mode, on values a fraction of a step apart, over the whole range and beyond: in the batch,
+    along the channels, and the small ones alone.
+    """
+    try:
+        trial = copy.deepcopy(function).eval()  # what it remembers of the tensors it sees must not be these
+        with torch.no_grad():
+            return _staircase(_Tried(trial, rank, device), grid)
+    except OffGridError:
+        raise
+    except Exception as error:  # whatever a user's function raises
+        raise OffGridError(f"it does not take single values: {error}") from error
+
+
+class _Tried:
+    """The function on values that are laid out along one axis."""
+
+    def __init__(self, function: nn.Module, rank: int, device: torch.device) -> None:
+        self.function, self.rank, self.device = function, rank, device
+
+    def __call__(self, x: Tensor, axis: int = 0) -> Tensor:
+        shape = [1] * max(self.rank, 1)
+        shape[axis if axis < self.rank else 0] = -1
+        laid = x.to(self.device).view(shape)
+        values: Tensor = self.function(laid)
+        if values.shape != laid.shape:
+            raise OffGridError("it does not do the same at every position of a tensor")
+        return values.flatten().float().cpu()
+
+
+def _staircase(tried: _Tried, grid: Grid) -> tuple[float, tuple[int, int]]:
+    if abs(float(tried(torch.zeros(1)))) > 0:
+        raise OffGridError(f"it gives {float(tried(torch.zeros(1))):.6g} for 0, which an engine's grid always holds")
+    above = tried(_SIZES)
+    first = (above > 0.5 * _SIZES).nonzero()
+    if len(first) == 0:
+        raise OffGridError("it gives nothing but zeros and negative values for positive ones")
+    if first[0] == 0:
+        raise OffGridError(f"it gives {float(above[0]):.6g} for {float(_SIZES[0]):.6g}: it does not round to steps")
+    step = float(above[first[0]])
+    alone = float(tried(_SIZES[first[0]]))
+    if not abs(alone - step) < CLOSE * step:
+        raise OffGridError(
+            f"it gives {alone:.6g} for {float(_SIZES[first[0]]):.6g} alone, and {step:.6g} for it in a tensor with larger "
+            "values"
+        )
+    far = (2 * (grid.high - grid.low) + 1) * step
+    ends = tried(torch.tensor([far, -far])) / step
+    if not bool(ends.isfinite().all()):
+        raise OffGridError(f"it gives NaN or Inf for {far:.6g} or {-far:.6g}")
+    high, low = round(float(ends[0])), round(float(ends[1])) if grid.signed else 0
+    if high > grid.high or low < grid.low:
+        raise OffGridError(
+            f"it goes from {low * step:.6g} to {high * step:.6g} in steps of {step:.6g}, and the integers of the grid are "
+            f"{grid.low} … {grid.high}; clip it, with zero on the grid"
+        )
+    if grid.signed and low == 0:
+        raise OffGridError("it gives no negative values for a tensor that has some; put a ReLU in front of it")
+    step = float(tried(torch.tensor([(high + 1) * step]))) / high  # from the last integer, where float rounding counts least
+    x = step * (torch.arange(low - 3, high + 4)[:, None] + _INSIDE).flatten()
+    x = torch.cat([x, torch.tensor([far, -far])])
+    x = x if grid.signed else x[x >= 0]
+    mixed = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]
+    for values, axis in ((x, 0), (mixed, 1), (mixed, 3), (x[x.abs() < 2 * step], 0)):
+        _compare(values, tried(values, axis), step, low, high)
+    return step, (low, high)
+
+
+def _compare(x: Tensor, values: Tensor, step: float, low: int, high: int) -> None:
+    expected = (x / step).round().clamp(low, high)
+    wrong = ~((values / step - expected).abs() < CLOSE)  # NaN is wrong too
+    if bool(wrong.any()):
+        index = int(wrong.nonzero()[0])
+        raise OffGridError(
+            f"it gives {float(values[index]):.6g} for {float(x[index]):.6g}, and the nearest multiple of its step of "
+            f"{step:.6g} is {float(expected[index]) * step:.6g}"
+        )
