@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,17 @@ def export(program: Program, path: str | Path, target: str = "openvino") -> Path
     (executorch, which needs the extra of that name). Weights are stored as int8. ``<file>.json`` beside it says where it
     comes from. If anything fails, what was at ``path`` before is still there, and nothing else.
     """
+    (file,) = export_each(program, {target: path})
+    return file
+
+
+def export_each(program: Program, paths: Mapping[str, str | Path]) -> list[Path]:
+    """`export` for several engines, by name; what their files have in common is made once."""
+    common: dict[str, Any] = {}
+    return [_export(program, path, target, common) for target, path in paths.items()]
+
+
+def _export(program: Program, path: str | Path, target: str, common: dict[str, Any]) -> Path:
     check("export", {"target": target}, {"target": one_of(*TARGETS)})
     if not isinstance(program, Program):
         raise StageError(f"export: takes a program from quaver.convert, not {type(program).__name__}.")
@@ -43,7 +55,7 @@ def export(program: Program, path: str | Path, target: str = "openvino") -> Path
     except OSError as error:
         raise StorageError(f"{file.parent}: cannot be written to: {error}.") from error
     try:
-        _write(ready, draft / file.name, runtime)
+        _write(ready, draft / file.name, runtime, common)
         for written in (*draft.glob("*.bin"), *draft.glob(f"*{runtime.suffix}"), *draft.glob("*.json")):
             os.replace(written, file.with_name(written.name))
     except OSError as error:
@@ -70,8 +82,8 @@ def _file(path: Path, target: Target) -> Path:
     return path
 
 
-def _write(program: Program, file: Path, target: Target) -> None:
-    """Everything that belongs to an artefact, in a folder of its own."""
+def _write(program: Program, file: Path, target: Target, common: dict[str, Any]) -> None:
+    """Everything that belongs to an artefact, in a folder of its own; ``common`` keeps what another artefact needs, too."""
     origin = origin_of(program, target)
     if target.suffix == ".pte":
         from quaver.export.executorch import serialized
@@ -80,7 +92,10 @@ def _write(program: Program, file: Path, target: Target) -> None:
     else:
         from quaver.export.onnx import model_of
 
-        model = model_of(program)
+        if "onnx" not in common:
+            common["onnx"] = model_of(program)
+        model = common["onnx"]
+        del model.metadata_props[:]
         entry = model.metadata_props.add()
         entry.key, entry.value = "quaver", json.dumps(carried(origin), sort_keys=True)
         if target.suffix == ".xml":
@@ -144,4 +159,4 @@ def compare(program: Program, run: Runner) -> dict[str, Any]:
     }
 
 
-__all__ = ["export", "form_for"]
+__all__ = ["export", "export_each", "form_for"]
