@@ -1,7 +1,8 @@
 """``quaver train`` and ``quaver quantize``: a recipe carried out."""
 
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from quaver.experiment.journey import Journey
 from quaver.experiment.outcome import float_report, int8_report
 from quaver.experiment.setting import Setting, setting_of, wants_accelerator
 from quaver.experiment.start import Start, start
+from quaver.training.interruption import termination_as_interrupt
 from quaver.training.listener import Listener, MetricsFile, TensorBoard
 from quaver.training.ranks import Ranks, join, leave
 
@@ -74,7 +76,8 @@ def carried_out(command: Command, flags: dict[str, str], console: Console) -> It
     file = Path(flags.pop("recipe")) if "recipe" in flags else None
     checkpoint = flags.pop("checkpoint", "")
     ranks = join(accelerator=wants_accelerator(load_recipe(file, flags, command)))
-    with Screen(console) as screen:
+    # of several processes one may wait for the others, and hears of no signal till they come: it ends as torchrun has it
+    with Screen(console) as screen, termination_as_interrupt() if ranks.world == 1 else nullcontext():
         begun = start(command, file, flags, checkpoint, screen.said) if ranks.first else None
         begun = ranks.from_first(begun)
         assert begun is not None
@@ -82,8 +85,9 @@ def carried_out(command: Command, flags: dict[str, str], console: Console) -> It
         journey.say(words_about(journey.setting))
         try:
             yield journey
-        except KeyboardInterrupt:
-            raise StoppedError(f"stopped. Go on with: {begun.resume}", 2) from None
+        except KeyboardInterrupt as asked:
+            number = asked.args[0] if asked.args else signal.SIGINT
+            raise StoppedError(f"stopped. Go on with: {begun.resume}", number) from None
         finally:
             leave(ranks)
 

@@ -1,5 +1,6 @@
 """How a run begins: its recipe from a file, from flags, or from a checkpoint it goes on from."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ class Start:
     @property
     def resume(self) -> str:
         """What to type to go on."""
-        return f"quaver {self.command} --checkpoint {self.folder.path}"
+        return f"quaver {self.command} --checkpoint {shlex.quote(str(self.folder.path))}"
 
 
 def start(command: Command, file: Path | None, flags: Mapping[str, Any], checkpoint: str, say: Say) -> Start:
