@@ -244,7 +244,12 @@ def test_event_files_hold_the_figures(tmp_path):
     assert done.exit_code == 0, done.output
     events = accumulator.EventAccumulator(str(tmp_path / "events"))
     events.Reload()
-    assert {"float/loss", "float/acc_top1", "float/evaluation/top1"} <= set(events.Tags()["scalars"])
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    written = [(line["step"], pytest.approx(line["loss"])) for line in lines if "loss" in line]
+    assert [(event.step, event.value) for event in events.Scalars("float/loss")] == written
+    (top1,) = events.Scalars("float/evaluation/top1")
+    assert top1.value == pytest.approx(lines[-1]["evaluation"]["top1"])
+    assert {"float/acc_top1", "float/images_per_second"} <= set(events.Tags()["scalars"])
 
 
 def test_ranges_and_clips_start_from_an_analysis_of_the_data_or_of_a_file(tmp_path):
