@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -22,10 +22,3 @@ def child(command, **options):
             os.killpg(started.pid, signal.SIGKILL)
         with started:  # closes its pipes, and waits
             pass
-
-
-@contextmanager
-def children(commands, **options):
-    """Several at once."""
-    with ExitStack() as stack:
-        yield [stack.enter_context(child(command, **options)) for command in commands]
