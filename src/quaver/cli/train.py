@@ -61,7 +61,7 @@ def quantize(flags: dict[str, str]) -> None:
         folder = journey.start.folder
         report = int8_report(journey.setting, folder, before, after)
         folder.write_report(report)
-    names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", f"int8, {report.get('engine', '')}": "deployed"}
+    names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", deployed_title(report): "deployed"}
     show(console, journey.setting, report, names)
     if "agreement" in report:
         console.print(
@@ -107,6 +107,12 @@ def words_about(setting: Setting) -> str:
     shape = "x".join(str(size) for size in setting.image_shape)
     sizes = f"{len(setting.train.dataset)} training and {len(setting.test.dataset)} test images of {shape}"
     return f"{setting.recipe.model} on {setting.dataset}: {sizes}, {setting.classes} classes, on {where}{several}"
+
+
+def deployed_title(report: dict[str, Any]) -> str:
+    """The engine, and on how many images it ran if not on all: its figures are then not those of the rows above."""
+    some = report.get("verified_images", 0) < report["test_images"]
+    return f"int8, {report.get('engine', '')}" + (f", first {report.get('verified_images')} images" if some else "")
 
 
 def show(console: Console, setting: Setting, report: dict[str, Any], names: dict[str, str]) -> None:
