@@ -150,7 +150,8 @@ def compare(program: Program, run: Runner) -> dict[str, Any]:
     if worst < WORST:
         raise EngineError(
             f"export: what {run.engine} computes from the file is not what the program computes (signal to noise "
-            f"{worst:.1f} dB, wanted {WORST:.0f}). Nothing was written. Please report the model."
+            f"{worst:.1f} dB, wanted {WORST:.0f}). Nothing was written. A network that has learnt nothing can amplify the "
+            "last bit of a rounding so far: train it longer, or with a lower lr. If it is a good one, please report it."
         )
     return {
         "engine": run.engine,
