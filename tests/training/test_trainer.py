@@ -3,6 +3,8 @@ import torch
 from torch import nn
 
 import quaver
+from quaver.training.classification import Classification
+from quaver.training.schedules import learning_rate
 from quaver.training.trainer import Trainer
 from tiny import Heard, Noise, assert_same_state, state_of, tiny_job, tiny_program
 
@@ -129,12 +131,25 @@ def test_clipped_gradients_move_weights_by_at_most_the_rate_times_the_norm():
     assert 0 < moved <= 0.0101  # and float32's rounding of the sum
 
 
-def test_adamw_makes_the_steps_of_torchs():
-    program, twin = tiny_program(quantized=False), tiny_program(quantized=False).train()
-    optimizer = torch.optim.AdamW(twin.parameters(), lr=0.01, betas=(0.8, 0.999), weight_decay=0.1)
-    options = {"optimizer": "adamw", "lr": 0.01, "momentum_rate": 0.8, "l2_decay": 0.1, "lr_strategy": "constant"}
+OPTIMIZERS = {
+    "momentum": ({"momentum_rate": 0.8}, lambda p: torch.optim.SGD(p, 0.01, momentum=0.8, weight_decay=0.1)),
+    "nesterov": (
+        {"momentum_rate": 0.8, "nesterov": True},
+        lambda p: torch.optim.SGD(p, 0.01, momentum=0.8, nesterov=True, weight_decay=0.1),
+    ),
+    "adamw": (
+        {"momentum_rate": 0.8, "optimizer": "adamw"},
+        lambda p: torch.optim.AdamW(p, 0.01, betas=(0.8, 0.999), weight_decay=0.1),
+    ),
+}
 
-    job = trained(program, num_epochs=1, **options).job
+
+@pytest.mark.parametrize(("options", "made"), OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_steps_are_those_of_torchs_optimizer_with_the_same_options(options, made):
+    program, twin = tiny_program(quantized=False), tiny_program(quantized=False).train()
+    optimizer = made(twin.parameters())
+
+    job = trained(program, num_epochs=1, lr=0.01, l2_decay=0.1, lr_strategy="constant", **options).job
     torch.manual_seed(job.seed)
     for images, labels in job.batches.epoch(0):
         optimizer.zero_grad()
@@ -142,6 +157,17 @@ def test_adamw_makes_the_steps_of_torchs():
         optimizer.step()
 
     assert_same_state(state_of(program), state_of(twin))
+
+
+@pytest.mark.parametrize("steps_per_epoch", [0, 16])
+def test_the_learning_rate_falls_as_its_schedule_says_over_the_steps_that_it_counts(steps_per_epoch):
+    heard = Heard()
+
+    job = trained(num_epochs=2, lr=0.1, steps_per_epoch=steps_per_epoch, listeners=(heard,)).job
+
+    rates = [line.figures["lr"] for line in heard.lines]
+    assert rates == [learning_rate(job.phase, step, steps_per_epoch or 4) for step in range(8)]
+    assert rates[0] > rates[-1] > 0
 
 
 def test_label_smoothing_is_the_tasks():
@@ -170,9 +196,18 @@ def test_learning_from_the_float_model_alone_needs_no_right_labels():
     assert top1(1.0) > teacher.state.metrics["top1"] - 0.1
 
 
-def test_bf16_trains_and_keeps_weights_and_thresholds_in_float32():
-    program = trained(bf16=True).job.program
+@pytest.mark.parametrize(("bf16", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_bf16_computes_in_it_and_keeps_weights_and_thresholds_in_float32(bf16, dtype):
+    computed = set()
 
+    class Asked(Classification):
+        def loss(self, output, target):
+            computed.add(output.dtype)
+            return super().loss(output, target)
+
+    program = trained(bf16=bf16, task=Asked()).job.program
+
+    assert computed == {dtype}
     assert {tensor.dtype for tensor in program.state_dict().values() if tensor.is_floating_point()} == {torch.float32}
     assert all(torch.isfinite(tensor).all() for tensor in program.state_dict().values())
 
