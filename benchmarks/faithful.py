@@ -2,9 +2,9 @@
 
     python benchmarks/faithful.py --data-dir DIR --models-dir DIR [--targets openvino,onnx] [--isa AVX2] [--images 10000]
 
-``--models-dir`` holds what `accuracy.py` wrote: a model trained for each target, and perhaps one without
-``saturation_safe`` (``--full-range 1`` runs that one instead). ``--isa AVX2`` makes OpenVINO behave like a processor
-without VNNI.
+``--models-dir`` holds what `accuracy.py` wrote. Each engine gets the model that was trained for it where there is one, else
+the one for OpenVINO; ``--full-range 1`` takes those that were trained without ``saturation_safe``. ``--isa AVX2`` makes
+OpenVINO behave like a processor without VNNI.
 """
 
 import tempfile
@@ -23,8 +23,9 @@ def main() -> None:
     rows: Rows = []
     kind = "full_range" if options.full_range else "int8"
     for target in options.targets.split(","):
-        for folder in sorted(Path(options.models_dir).glob(f"*/{kind}" if target == "openvino" else f"*/{kind}_{target}")):
-            program = quaver.load(folder)
+        for model in sorted(Path(options.models_dir).iterdir()):
+            own = model / f"{kind}_{target}"
+            program = quaver.load(own if own.exists() else model / kind)
             with tempfile.TemporaryDirectory() as out:
                 artefact = quaver.export(program, out, target=target)
                 batches = zip(images.split(250), labels.split(250), strict=True)
@@ -32,7 +33,7 @@ def main() -> None:
             worst = result.worst_layer
             rows.append(
                 {
-                    "model": f"{folder.parent.name}, {kind}",
+                    "model": f"{model.name}, {kind}",
                     "engine": target,
                     "simulated %": 100 * (result.accuracy_simulated or 0),
                     "deployed %": 100 * (result.accuracy_deployed or 0),

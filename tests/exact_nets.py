@@ -155,8 +155,8 @@ def write(program, folder, target="openvino"):
     return file
 
 
-def differences(folder):
-    """For each tensor of a net: how many integers the engine has otherwise; the output's floats likewise."""
+def differences(folder, tolerance=0.0):
+    """For each tensor of a net: how many integers the engine has otherwise; the output's floats beyond a tolerance."""
     expected = np.load(folder / "expected.npz")
     (file,) = (*folder.glob("*.xml"), *folder.glob("*.onnx"))
     engine = Inside(file, json.loads((folder / "scales.json").read_text()))
@@ -164,8 +164,8 @@ def differences(folder):
     found = {name: int((whole != expected[f"at {name}"]).sum()) for name, whole in integers.items()}
     untouched = quaver.runtime.load(file)(expected["images"])  # as deployed: without the further outputs
     return found | {
-        "output": int((outputs[0] != expected["output"]).sum()),
-        "deployed output": int((untouched != expected["output"]).sum()),
+        "output": int((np.abs(outputs[0] - expected["output"]) > tolerance).sum()),
+        "deployed output": int((np.abs(untouched - expected["output"]) > tolerance).sum()),
     }
 
 

@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 
 from quaver.errors import StageError
-from quaver.export import export
+from quaver.export import export, export_each
 from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
 from quaver.program import Program, Stage
 from quaver.program.storage import save
@@ -24,8 +24,7 @@ def write_tree(frozen: Program, folder: str | Path) -> list[Path]:
     written = [
         save(frozen, folder / "float"),
         save(ConvertToInt8Pass().apply(frozen), folder / "int8"),
-        export(frozen, folder / "int8" / "model.xml", target="openvino"),
-        export(frozen, folder / "int8" / "model.onnx", target="onnx"),
+        *export_each(frozen, {"openvino": folder / "int8" / "model.xml", "onnx": folder / "int8" / "model.onnx"}),
         save(mobile, folder / "mobile"),
     ]
     if importlib.util.find_spec("executorch") is not None:

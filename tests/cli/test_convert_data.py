@@ -1,15 +1,16 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from children import child
 from quaver.cli.main import app
 from quaver.data.binary import load_binary
 from quaver.data.images import read_image
@@ -239,28 +240,29 @@ def test_its_own_figures_are_replaced(place):
 # cut short: a list so long that it cannot be done before the signal
 
 
+@contextmanager
 def started(place):
     """A conversion of very many images, as a user starts it, when its draft has begun to grow."""
     (place / "list.txt").write_text("sub folder/1.png 1\n" * 200_000)
     command = [sys.executable, "-m", "quaver", "convert-data", "images", "list.txt", "out.bin", "--workers", "2"]
-    child = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 60
-    while not os.path.exists(".out.bin.draft") or os.path.getsize(".out.bin.draft") < 5_000_000:
-        assert time.monotonic() < until
-        assert child.poll() is None
-        time.sleep(0.02)
-    return child
+    with child(command, cwd=place) as conversion:
+        until = time.monotonic() + 60
+        while not os.path.exists(".out.bin.draft") or os.path.getsize(".out.bin.draft") < 5_000_000:
+            assert time.monotonic() < until
+            assert conversion.poll() is None
+            time.sleep(0.02)
+        yield conversion
 
 
 def test_ctrl_c_leaves_the_old_file_and_no_draft(place):
     convert(*SMALL)
     before = (place / "out.bin").read_bytes()
-    child = started(place)
 
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
+    with started(place) as conversion:
+        conversion.send_signal(signal.SIGINT)
+        _, errors = conversion.communicate(timeout=60)
 
-    assert child.returncode == 130
+    assert conversion.returncode == 130
     assert errors.strip() == "stopped."
     assert drafts() == []
     assert (place / "out.bin").read_bytes() == before
@@ -270,12 +272,12 @@ def test_ctrl_c_leaves_the_old_file_and_no_draft(place):
 def test_kill_9_leaves_the_old_file_and_the_next_run_the_new_one_and_no_draft(place):
     convert(*SMALL)
     before, full_list = (place / "out.bin").read_bytes(), (place / "list.txt").read_text()
-    child = started(place)
 
-    child.kill()
-    child.communicate(timeout=60)
+    with started(place) as conversion:
+        conversion.kill()
+        conversion.communicate(timeout=60)
 
-    assert child.returncode == -signal.SIGKILL
+    assert conversion.returncode == -signal.SIGKILL
     assert (place / "out.bin").read_bytes() == before
     (place / "list.txt").write_text(full_list)
     assert convert("--size", "16", "--classes", "5").exit_code == 0

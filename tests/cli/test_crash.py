@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import quaver
+from children import child
 
 TESTS, SOURCE = Path(__file__).parent.parent, Path(quaver.__file__).parent.parent
 
@@ -67,9 +67,10 @@ print(json.dumps(codes))
 def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("crash")
     environment = os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", KILLING], cwd=place, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return place, json.loads(done.stdout.splitlines()[-1])
+    with child([sys.executable, "-c", KILLING], cwd=place, env=environment) as process:
+        output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return place, json.loads(output.splitlines()[-1])
 
 
 def files(folder):

@@ -8,6 +8,7 @@ import time
 import pytest
 
 import quaver
+from children import child
 from quaver.data import Loader, open_dataset
 from quaver.training.classification import Classification
 
@@ -82,14 +83,20 @@ def test_an_unknown_flag_is_one_message_and_exit_code_2(tmp_path):
 
 
 def test_ctrl_c_leaves_no_files(tmp_path):
+    place, scratch = tmp_path / "place", tmp_path / "scratch"
+    place.mkdir(), scratch.mkdir()
     command = [sys.executable, "-m", "quaver", "demo", "--out", "out", "--epochs", "500"]
-    child = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    time.sleep(8)
 
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=60)
+    with child(command, cwd=place, env=os.environ | {"TMPDIR": str(scratch)}) as demo:
+        until = time.monotonic() + 60
+        while not list(scratch.rglob("metrics.jsonl")):  # it trains
+            assert time.monotonic() < until
+            assert demo.poll() is None, demo.stderr.read()
+            time.sleep(0.05)
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=60)
 
-    assert child.returncode == 130
+    assert demo.returncode == 130
     assert "stopped." in errors
     assert "Traceback" not in errors
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(place) == os.listdir(scratch) == []

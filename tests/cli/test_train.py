@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import quaver
 from quaver.cli.main import app
+from quaver.cli.train import deployed_title
 from quaver.config.options import options_of
 from quaver.config.recipe import Phase, QuantPhase, Recipe
 from quaver.data import Loader, open_dataset
@@ -52,6 +53,16 @@ def test_the_report_has_the_figures_of_float_simulated_and_deployed(quantized):
     assert report["qat_top1"] == report["int8_top1"] == report["deployed_top1"]
     assert report["test_images"] == report["verified_images"] == 359
     assert f"{report['int8_top1']:.4f}" in output
+
+
+def test_figures_of_fewer_images_are_called_so(quantized):
+    place, output = quantized
+    report = json.loads((place / "one" / "report.json").read_text())
+
+    assert deployed_title(report) == "int8, openvino"
+    assert deployed_title(report | {"verified_images": 200}) == "int8, openvino, first 200 images"
+    assert "int8, openvino" in output
+    assert "first 359" not in output
 
 
 def test_the_int8_program_gives_the_figures_of_the_report(quantized):
@@ -244,7 +255,12 @@ def test_event_files_hold_the_figures(tmp_path):
     assert done.exit_code == 0, done.output
     events = accumulator.EventAccumulator(str(tmp_path / "events"))
     events.Reload()
-    assert {"float/loss", "float/acc_top1", "float/evaluation/top1"} <= set(events.Tags()["scalars"])
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    written = [(line["step"], pytest.approx(line["loss"])) for line in lines if "loss" in line]
+    assert [(event.step, event.value) for event in events.Scalars("float/loss")] == written
+    (top1,) = events.Scalars("float/evaluation/top1")
+    assert top1.value == pytest.approx(lines[-1]["evaluation"]["top1"])
+    assert {"float/acc_top1", "float/images_per_second"} <= set(events.Tags()["scalars"])
 
 
 def test_ranges_and_clips_start_from_an_analysis_of_the_data_or_of_a_file(tmp_path):

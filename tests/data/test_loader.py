@@ -1,6 +1,5 @@
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from children import child
 from quaver.data import Loader, MemoryImages, open_dataset
 from quaver.errors import ConfigError, DataError
 
@@ -233,8 +233,7 @@ for number, _ in enumerate(Loader(data, 1, shuffle=True, workers=2).epoch(0)):
 
 @pytest.mark.parametrize(("sent", "patience"), [(signal.SIGINT, 5), (signal.SIGKILL, 15)])
 def test_an_interrupted_run_leaves_no_worker_behind(sent, patience):
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", SCRIPT], start_new_session=True, **pipes) as process:
+    with child([sys.executable, "-c", SCRIPT]) as process:
         assert process.stdout.readline() == "reading\n"
 
         if sent == signal.SIGINT:

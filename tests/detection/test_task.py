@@ -1,12 +1,14 @@
 import ast
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from children import child
 from quaver.data import Loader, Target, open_dataset
 from quaver.detection import Detection, detect
 from quaver.detection.places import places, published_anchors
@@ -124,8 +126,9 @@ def test_ranks_count_what_all_of_them_have_seen(tmp_path):
     folder = write_shapes(tmp_path / "shapes", train=1, val=5, size=SIZE)
     commands = [[sys.executable, "-c", SCRIPT, str(rank), str(tmp_path / "store"), str(folder)] for rank in range(2)]
 
-    ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    shared, alone = zip(*(ast.literal_eval(rank.communicate(timeout=60)[0]) for rank in ranks), strict=True)
+    with ExitStack() as stack:
+        ranks = [stack.enter_context(child(command)) for command in commands]
+        shared, alone = zip(*(ast.literal_eval(rank.communicate(timeout=60)[0]) for rank in ranks), strict=True)
 
     assert 0 < alone[0]["mAP50"] < 1
     for figures in (*shared, alone[1]):

@@ -1,4 +1,4 @@
-"""OpenVINO computes what the simulation computes: every integer of every quantized tensor, on every processor."""
+"""Engines compute what the simulation computes: every integer of every quantized tensor, on every processor."""
 
 import json
 import os
@@ -10,6 +10,7 @@ import pytest
 
 import exact_nets
 from exact_nets import NETS, differences, fresh, frozen, write
+from quaver.measure.layers import layers, products_in_int8
 
 UNSAFE = "Odd, not safe"
 # An engine looks once at the processor, when it is loaded: each of these needs a process of its own.
@@ -58,6 +59,28 @@ def tensors_of(folder):
 @pytest.mark.parametrize("name", NETS)
 def test_the_engine_gives_every_integer_of_the_simulation(folder, name):
     assert_none_differs(differences(folder / name), tensors_of(folder / name))
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_onnx_runtime_gives_every_integer_of_a_program_for_it(tmp_path, name):
+    write(frozen(fresh(name), target="onnx"), tmp_path, "onnx")
+
+    found = differences(tmp_path, tolerance=1e-4)  # the last layer's output is not quantized: it is summed in float
+
+    assert_none_differs(found, tensors_of(tmp_path))
+
+
+# the last layer, whose output is not quantized; transposed ones; and one whose output a second clamp reads unrounded
+FLOAT_ON_ONNX_RUNTIME = {"MobileNet": 1, "Residuals": 1, "Branches": 3, "Odd": 1}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_onnx_runtime_runs_convolutions_and_linear_layers_in_int8(tmp_path, name):
+    file = write(frozen(fresh(name), target="onnx"), tmp_path, "onnx")
+
+    in_int8, products = products_in_int8(layers(file, "onnxruntime", rounds=1))
+
+    assert products - in_int8 == FLOAT_ON_ONNX_RUNTIME[name]
 
 
 x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="another processor's instructions")

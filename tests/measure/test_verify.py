@@ -84,6 +84,34 @@ def test_the_first_layer_that_differs_is_named(frozen, artefact, batches):
     assert result.integers_equal < 1
 
 
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 1), nn.Conv2d(8, 6, 3, 2)
+
+    def forward(self, x):
+        x = torch.relu(self.body(x))
+        return self.first(x), self.second(x)
+
+
+def test_every_output_counts(tmp_path, batches):
+    torch.manual_seed(0)
+    qat = quaver.quant_aware(TwoHeads(), example_inputs=(torch.randn(2, 3, 8, 8),)).train()
+    qat(batches[0][0])
+    frozen = quaver.convert(qat)
+    other = copy.deepcopy(frozen)
+    with torch.no_grad():
+        other.state_dict()["second.weight"].neg_()
+    artefact = quaver.export(frozen, tmp_path)
+    images = [images for images, _ in batches]
+
+    same, changed = (quaver.verify(program, artefact, images, layers=False) for program in (frozen, other))
+
+    assert (same.agreement, same.largest_difference) == (1, 0)
+    assert changed.agreement < 0.5
+    assert changed.largest_difference > 10
+
+
 def test_a_float_program_and_no_batches_are_refused(frozen, artefact):
     model = nn.Conv2d(3, 4, 3)
 

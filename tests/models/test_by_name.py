@@ -101,7 +101,7 @@ def fake_timm(monkeypatch):
             raise RuntimeError(f"Unknown model ({name})")
         return nn.Linear(2, options["num_classes"])
 
-    monkeypatch.setitem(sys.modules, "timm", types.SimpleNamespace(create_model=create_model))
+    monkeypatch.setitem(sys.modules, "timm", types.SimpleNamespace(create_model=create_model, list_models=lambda: ["tiny"]))
 
 
 def fake_torchvision(monkeypatch):
@@ -112,8 +112,15 @@ def fake_torchvision(monkeypatch):
     def resnet18(*, num_classes=1000):
         return nn.Linear(2, num_classes)
 
-    known = {"googlenet": googlenet, "resnet18": resnet18}
-    found = types.SimpleNamespace(get_model=lambda name, **options: known[name](**options))
+    def detector(*, weights=None, num_classes=91, weights_backbone="theirs"):
+        if weights_backbone is not None:
+            raise OSError("downloading is not for tests")
+        return nn.Linear(2, num_classes)
+
+    known = {"googlenet": googlenet, "resnet18": resnet18, "detector": detector}
+    found = types.SimpleNamespace(
+        get_model=lambda name, **options: known[name](**options), get_model_builder=known.get, list_models=lambda: [*known]
+    )
     monkeypatch.setitem(sys.modules, "torchvision", types.SimpleNamespace(models=found))
     monkeypatch.setitem(sys.modules, "torchvision.models", found)
 
@@ -138,6 +145,23 @@ def test_a_model_of_torchvision_comes_without_auxiliary_logits_unless_they_are_a
     assert models.build("torchvision/googlenet", num_classes=6).out_features == 6
     assert models.build("torchvision/googlenet", num_classes=6, aux_logits=True).out_features == 7
     assert models.build("torchvision/resnet18", num_classes=6).out_features == 6
+
+
+def test_a_model_of_torchvision_downloads_nothing_unless_it_is_told_to(monkeypatch):
+    fake_torchvision(monkeypatch)
+
+    assert models.build("torchvision/detector", num_classes=6).out_features == 6
+    with pytest.raises(
+        ConfigError, match=r"'torchvision/detector': torchvision cannot build it: downloading is not for tests\.$"
+    ):
+        models.build("torchvision/detector", weights_backbone="DEFAULT")
+
+
+def test_a_name_that_is_almost_one_of_a_librarys_is_told_the_nearest(monkeypatch):
+    fake_timm(monkeypatch)
+
+    with pytest.raises(ConfigError, match=r"Unknown model \(tinny\). Did you mean 'tiny'\?"):
+        models.build("timm/tinny")
 
 
 @pytest.mark.parametrize("library", ["timm", "torchvision"])

@@ -130,6 +130,21 @@ def test_switches_of_a_view_are_its_own(trained, images):
     assert not torch.equal(trained.eval()(images), rounded)
 
 
+def test_hooks_of_a_view_are_its_own_and_begin_with_those_of_the_program(trained, images):
+    heard = []
+    trained.apply(lambda module: module.register_forward_pre_hook(lambda *_: heard.append("before")))
+    view = trained.clone()
+
+    view.apply(lambda module: module.register_forward_pre_hook(lambda *_: heard.append("view")))
+    trained.train()(images)
+    by_program = set(heard)
+    heard.clear()
+    view.train()(images)
+
+    assert by_program == {"before"}
+    assert set(heard) == {"before", "view"}
+
+
 def test_a_view_of_a_view_is_a_view(trained, images):
     view = trained.clone(for_test=True)
 

@@ -40,6 +40,7 @@ def some(number=1, **record):
 OPTIONS = {
     "plain": {},
     "everything": {"ema": 0.9, "freeze_bn_epoch": 1, "freeze_observers_epoch": 1, "clip_norm": 1.0, "reestimate_bn": 2},
+    "adamw": {"optimizer": "adamw", "lr": 0.01},
     "range rule": {"program": {"activation_quantize_type": "range_abs_max", "weight_quantize_type": "abs_max"}},
 }
 

@@ -2,8 +2,8 @@
 
 import os
 import socket
-import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 import two_processes
+from children import child
 
 TESTS = Path(__file__).parent.parent
 SOURCE = Path(two_processes.quaver.__file__).parent.parent
@@ -22,21 +23,23 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def start(*command, world=2, **options):
+@contextmanager
+def started(*command, world=2):
     """The same command in several processes that know of each other, as torchrun would start them."""
     shared = os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(world)}
     shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     places = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)]
-    return [subprocess.Popen([sys.executable, *command], env=shared | place, **options) for place in places]
+    with ExitStack() as stack:
+        yield [stack.enter_context(child([sys.executable, *command], env=shared | place)) for place in places]
 
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory):
     """Two processes that ran, and fell over at last: their folder, exit codes and what they wrote of errors."""
     folder = tmp_path_factory.mktemp("ranks")
-    children = start(TESTS / "two_processes.py", folder, stderr=subprocess.PIPE, text=True)
-    errors = [child.communicate(timeout=300)[1] for child in children]
-    return folder, [child.returncode for child in children], errors
+    with started(TESTS / "two_processes.py", folder) as processes:
+        errors = [process.communicate(timeout=300)[1] for process in processes]
+    return folder, [process.returncode for process in processes], errors
 
 
 @pytest.fixture(scope="module")

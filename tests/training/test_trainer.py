@@ -129,6 +129,21 @@ def test_clipped_gradients_move_weights_by_at_most_the_rate_times_the_norm():
     assert 0 < moved <= 0.0101  # and float32's rounding of the sum
 
 
+def test_adamw_makes_the_steps_of_torchs():
+    program, twin = tiny_program(quantized=False), tiny_program(quantized=False).train()
+    optimizer = torch.optim.AdamW(twin.parameters(), lr=0.01, betas=(0.8, 0.999), weight_decay=0.1)
+    options = {"optimizer": "adamw", "lr": 0.01, "momentum_rate": 0.8, "l2_decay": 0.1, "lr_strategy": "constant"}
+
+    job = trained(program, num_epochs=1, **options).job
+    torch.manual_seed(job.seed)
+    for images, labels in job.batches.epoch(0):
+        optimizer.zero_grad()
+        job.task.loss(twin(images), labels).backward()
+        optimizer.step()
+
+    assert_same_state(state_of(program), state_of(twin))
+
+
 def test_label_smoothing_is_the_tasks():
     task = tiny_job().task
 

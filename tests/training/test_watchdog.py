@@ -154,6 +154,19 @@ def test_a_look_changes_nothing(images):
     assert program.training
 
 
+def test_between_looks_it_hears_of_no_tensor(images):
+    program = tiny_program()
+    dog = Watchdog(program)
+
+    program.train()(images)
+    program.clone().train()(images)
+    heard = dict(dog.probe.seen)
+    dog.look(images)
+
+    assert heard == {}
+    assert {"x", "stem.2.output"} <= dog.probe.seen.keys()
+
+
 def test_custom_quantizers_are_left_alone(images):
     program = quaver.quant_aware(tiny_program(quantized=False), act_quantize_func=nn.Identity)
 

@@ -14,7 +14,7 @@ from quaver.config.recipe import Phase, QuantPhase, Recipe
 
 PANELS = {
     "Model": ("model", "model_options", "pretrained_fp32_model", "class_dim"),
-    "Data": ("dataset", "data_dir", "image_shape", "total_images", "batch_size", "workers"),
+    "Data": ("dataset", "data_dir", "image_shape", "anchors", "total_images", "batch_size", "workers"),
     "Run": ("use_gpu", "seed", "model_save_dir", "checkpoint_period", "log_period", "tensorboard", "verify_images"),
 }
 TRAINING, QUANTIZATION, FLOAT = "Training", "Quantization", "Float training before it"

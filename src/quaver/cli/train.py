@@ -1,7 +1,8 @@
 """``quaver train`` and ``quaver quantize``: a recipe carried out."""
 
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from quaver.experiment.journey import Journey
 from quaver.experiment.outcome import float_report, int8_report
 from quaver.experiment.setting import Setting, setting_of, wants_accelerator
 from quaver.experiment.start import Start, start
+from quaver.training.interruption import termination_as_interrupt
 from quaver.training.listener import Listener, MetricsFile, TensorBoard
 from quaver.training.ranks import Ranks, join, leave
 
@@ -59,9 +61,7 @@ def quantize(flags: dict[str, str]) -> None:
         folder = journey.start.folder
         report = int8_report(journey.setting, folder, before, after)
         folder.write_report(report)
-    part = report.get("verified_images", 0) < report["test_images"]
-    engine = report.get("engine", "") + (f", {report.get('verified_images')} images" if part else "")
-    names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", f"int8, {engine}": "deployed"}
+    names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", deployed_title(report): "deployed"}
     show(console, journey.setting, report, names)
     if "agreement" in report:
         console.print(
@@ -76,7 +76,8 @@ def carried_out(command: Command, flags: dict[str, str], console: Console) -> It
     file = Path(flags.pop("recipe")) if "recipe" in flags else None
     checkpoint = flags.pop("checkpoint", "")
     ranks = join(accelerator=wants_accelerator(load_recipe(file, flags, command)))
-    with Screen(console) as screen:
+    # of several processes one may wait for the others, and hears of no signal till they come: it ends as torchrun has it
+    with Screen(console) as screen, termination_as_interrupt() if ranks.world == 1 else nullcontext():
         begun = start(command, file, flags, checkpoint, screen.said) if ranks.first else None
         begun = ranks.from_first(begun)
         assert begun is not None
@@ -84,8 +85,9 @@ def carried_out(command: Command, flags: dict[str, str], console: Console) -> It
         journey.say(words_about(journey.setting))
         try:
             yield journey
-        except KeyboardInterrupt:
-            raise StoppedError(f"stopped. Go on with: {begun.resume}", 2) from None
+        except KeyboardInterrupt as asked:
+            number = asked.args[0] if asked.args else signal.SIGINT
+            raise StoppedError(f"stopped. Go on with: {begun.resume}", number) from None
         finally:
             leave(ranks)
 
@@ -105,6 +107,12 @@ def words_about(setting: Setting) -> str:
     shape = "x".join(str(size) for size in setting.image_shape)
     sizes = f"{len(setting.train.dataset)} training and {len(setting.test.dataset)} test images of {shape}"
     return f"{setting.recipe.model} on {setting.dataset}: {sizes}, {setting.classes} classes, on {where}{several}"
+
+
+def deployed_title(report: dict[str, Any]) -> str:
+    """The engine, and on how many images it ran if not on all: its figures are then not those of the rows above."""
+    some = report.get("verified_images", 0) < report["test_images"]
+    return f"int8, {report.get('engine', '')}" + (f", first {report.get('verified_images')} images" if some else "")
 
 
 def show(console: Console, setting: Setting, report: dict[str, Any], names: dict[str, str]) -> None:

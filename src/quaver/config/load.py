@@ -20,10 +20,19 @@ ALIASES = {"activation_quantize_type": "act_quant_type", "weight_quantize_type":
 FLOAT_FLAGS = {"float_epochs": "num_epochs", "float_lr": "lr"}
 
 
-def load_recipe(path: Path | None, flags: Mapping[str, Any], command: Command) -> Recipe:
-    """The recipe of a file, or the defaults, with the flags of a command over it."""
+def load_recipe(
+    path: Path | None, flags: Mapping[str, Any], command: Command, defaults: Mapping[str, Mapping[str, Any]] | None = None
+) -> Recipe:
+    """The recipe of a file, or the defaults, with the flags of a command over it.
+
+    ``defaults`` are options of the phases that stand in for the usual ones.
+    """
     found: list[str] = []
-    recipe = recipe_of(read_yaml(path) if path else {}, str(path), found)
+    content = read_yaml(path) if path else {}
+    for name, options in (defaults or {}).items():
+        if isinstance(content.get(name) or {}, Mapping):  # if not, that is said below
+            content = content | {name: {**options, **(content.get(name) or {})}}
+    recipe = recipe_of(content, str(path), found)
     recipe = with_flags(recipe, flags, command, found)
     if found:
         raise ConfigError("\n".join(found))

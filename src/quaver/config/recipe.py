@@ -20,6 +20,7 @@ from quaver.operators import OP_TYPES
 from quaver.targets import OPENVINO, TARGETS
 
 LR_STRATEGIES = ("piecewise_decay", "cosine_decay", "exponential_decay", "constant")
+OPTIMIZERS = ("momentum", "adamw")
 ANSWERS = ("stop", "rollback", "warn", "off")
 NEVER = -1
 
@@ -47,6 +48,14 @@ def _shape() -> Rule:
     return Rule("channels, height and width, such as 3,224,224, height and width the same", allows)
 
 
+def _anchors() -> Rule:
+    def allows(value: Any) -> bool:
+        numbers = isinstance(value, tuple) and all(isinstance(one, int | float) and one > 0 for one in value)
+        return numbers and len(value) in (0, 18)
+
+    return Rule("width and height of nine boxes, in pixels: 18 numbers above 0, the smallest box first", allows)
+
+
 def epoch_or_never() -> Rule:
     """An epoch counted from 0, or −1."""
     return whole(NEVER)
@@ -63,6 +72,7 @@ class Phase:
     lr_gamma: float = option(0.1, number(0, 1), "piecewise_decay: what it is multiplied by there.")
     lr_decay_rate: float = option(0.94, number(0, 1), "exponential_decay: what it is multiplied by per epoch.")
     warmup_epochs: float = option(0.0, number(), "Epochs in which it rises from 0 first.")
+    optimizer: str = option("momentum", one_of(*OPTIMIZERS), "What makes a step of gradients; adamw wants a lower lr.")
     momentum_rate: float = option(0.9, rate(), "Momentum.")
     nesterov: bool = option(False, boolean(), "Nesterov's momentum.")
     l2_decay: float = option(1e-4, number(), "L2 regularization (weight decay).")
@@ -134,6 +144,9 @@ class Recipe:
     )
     data_dir: str = option("", text("a path"), "Folder of the data set.")
     image_shape: str = option("", _shape(), "Channels, height, width, such as 3,224,224; by default the data set's.")
+    anchors: tuple[float, ...] = option(
+        (), _anchors(), "voc: the detector's nine boxes, as 10,13,16,30,…; by default the paper's."
+    )
     total_images: int = option(0, whole(0), "Images per epoch as the learning rate counts them; 0: as many as there are.")
     batch_size: int = option(32, whole(1), "Images per step, over all machines.")
     workers: int = option(0, whole(0), "Processes that read images; 0: this one does.")

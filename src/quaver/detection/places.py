@@ -1,5 +1,6 @@
 """All the places where a detector can see an object, and how the numbers it gives for each become a box."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -42,6 +43,16 @@ def published_anchors(image_size: int) -> Anchors:
     """The paper's anchors, in pixels of images of this size."""
     factor = image_size / PUBLISHED_SIZE
     return tuple(tuple((width * factor, height * factor) for width, height in level) for level in PUBLISHED)
+
+
+def anchors_of(numbers: Sequence[float]) -> Anchors:
+    """Nine boxes from 18 numbers, widths and heights by turns: three for each map, the finest map's first.
+
+    >>> anchors_of(range(18))[0]
+    ((0, 1), (2, 3), (4, 5))
+    """
+    boxes = list(zip(numbers[::2], numbers[1::2], strict=True))
+    return tuple(tuple(boxes[first : first + BOXES]) for first in range(0, len(boxes), BOXES))
 
 
 @lru_cache

@@ -1,6 +1,7 @@
 """The folder of a run: where everything is, and how a run begins in it or goes on."""
 
 import json
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +57,8 @@ class RunFolder:
             raise ConfigError(f"{self.path}: this is a file. Name a folder, or one that does not exist yet.")
         if self.checkpoints.names() and not self.report.exists():
             raise ConfigError(
-                f"{self.path}: a run was stopped here and can go on: add --checkpoint {self.path}. To start anew, name "
-                "another folder or remove this one."
+                f"{self.path}: a run was stopped here and can go on: add --checkpoint {shlex.quote(str(self.path))}. To "
+                "start anew, name another folder or remove this one."
             )
         if self.report.exists():
             say(f"{self.path} holds a finished run, which this one replaces.")

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from quaver.data import Loader
 from quaver.deployment import write_tree
+from quaver.detection import Detection
 from quaver.experiment.folder import RunFolder
 from quaver.experiment.journey import Trained
 from quaver.experiment.setting import Setting
@@ -57,7 +58,8 @@ def _deployed(setting: Setting, folder: RunFolder, int8: Program) -> dict[str, A
 
 
 def _about(setting: Setting) -> dict[str, Any]:
-    recipe = setting.recipe
+    recipe, task = setting.recipe, setting.task
+    boxes = {"anchors": [list(box) for level in task.anchors for box in level]} if isinstance(task, Detection) else {}
     return {
         "model": recipe.model,
         "dataset": setting.dataset,
@@ -65,6 +67,7 @@ def _about(setting: Setting) -> dict[str, Any]:
         "classes": setting.classes,
         "test_images": len(setting.test.dataset),
         "seed": recipe.seed,
+        **boxes,  # without them nobody can read a detector's maps
     }
 
 

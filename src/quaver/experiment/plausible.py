@@ -19,10 +19,15 @@ def problems_of(recipe: Recipe, command: Command) -> list[str]:
     phase = recipe.quantize if command == "quantize" else recipe.train
     if phase.warmup_epochs > phase.num_epochs:
         found.append(f"warmup_epochs={phase.warmup_epochs:g}: longer than the {phase.num_epochs} epochs there are.")
-    if phase.nesterov and not phase.momentum_rate:
-        found.append("nesterov=True: needs a momentum_rate above 0.")
-    if recipe.quantize.distill and dataset_name(recipe) == "voc":
+    if phase.nesterov and not (phase.momentum_rate and phase.optimizer == "momentum"):
+        found.append("nesterov=True: needs the optimizer momentum, and a momentum_rate above 0.")
+    detection = dataset_name(recipe) == "voc"
+    if recipe.quantize.distill and detection:
         found.append("distill: learning from the float model's outputs is for classification, and voc is detection.")
+    if phase.label_smoothing and detection:
+        found.append("label_smoothing: is for classification, and voc is detection.")
+    if recipe.anchors and not detection:
+        found.append(f"anchors: are for detection, and {dataset_name(recipe)} is classification.")
     return found
 
 

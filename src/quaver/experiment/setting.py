@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from quaver.config.recipe import Phase, Recipe
-from quaver.data import Loader, open_dataset
+from quaver.data import ImageData, Loader, open_dataset
 from quaver.detection import Detection
+from quaver.detection.places import anchors_of, published_anchors
 from quaver.errors import ConfigError
 from quaver.experiment.plausible import dataset_name
 from quaver.models import build
@@ -89,10 +90,15 @@ def setting_of(recipe: Recipe, ranks: Ranks) -> Setting:
         dataset=name,
         train=Loader(train, recipe.batch_size, shuffle=True, drop_last=True, seed=recipe.seed, **shared),
         test=Loader(val, recipe.batch_size, shuffle=False, **shared),
-        task=Detection(train.classes, train.image_shape[1]) if name == "voc" else Classification(ranks=ranks),
+        task=_detection(recipe, train) if name == "voc" else Classification(ranks=ranks),
         classes=recipe.class_dim or train.classes,
         image_shape=train.image_shape,
     )
+
+
+def _detection(recipe: Recipe, train: ImageData) -> Detection:
+    size, given = train.image_shape[1], recipe.anchors
+    return Detection(train.classes, size, anchors_of(given) if given else published_anchors(size))
 
 
 def wants_accelerator(recipe: Recipe) -> bool:

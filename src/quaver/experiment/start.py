@@ -1,5 +1,6 @@
 """How a run begins: its recipe from a file, from flags, or from a checkpoint it goes on from."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,16 @@ from quaver.config.load import Command, load_recipe, recipe_of, with_flags
 from quaver.config.recipe import Recipe
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.folder import RunFolder
-from quaver.experiment.plausible import problems_of
+from quaver.experiment.plausible import dataset_name, problems_of
 from quaver.training.checkpoint import Checkpoint, Say
 
 # what may differ when a run goes on without the result being another
 HARMLESS = {"data_dir", "workers", "use_gpu", "log_period", "checkpoint_period", "tensorboard", "verify_images"}
+
+
+# a detector's loss is a sum over all its places, with gradients a thousand times those of a classifier
+DETECTION = {"train": {"optimizer": "adamw", "lr": 0.002, "clip_norm": 10}}
+DETECTION["quantize"] = DETECTION["train"] | {"lr": 0.0005}
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,7 @@ class Start:
     @property
     def resume(self) -> str:
         """What to type to go on."""
-        return f"quaver {self.command} --checkpoint {self.folder.path}"
+        return f"quaver {self.command} --checkpoint {shlex.quote(str(self.folder.path))}"
 
 
 def start(command: Command, file: Path | None, flags: Mapping[str, Any], checkpoint: str, say: Say) -> Start:
@@ -38,16 +44,22 @@ def start(command: Command, file: Path | None, flags: Mapping[str, Any], checkpo
             "--checkpoint and --pretrained_fp32_model exclude each other: a checkpoint has weights of its own. Give the "
             "first to go on with a run, the second to start one."
         )
-    recipe = load_recipe(file, flags, command)
+    recipe = _recipe(file, flags, command)
     if checkpoint:
         found = _go_on(command, recipe if file else None, flags, checkpoint, say)
         if found is not None:
             return found
-        recipe = load_recipe(file, dict(flags) | {"model_save_dir": str(RunFolder.of(checkpoint).path)}, command)
+        recipe = _recipe(file, dict(flags) | {"model_save_dir": str(RunFolder.of(checkpoint).path)}, command)
     _refuse_implausible(recipe, command)
     folder = RunFolder(Path(recipe.model_save_dir))
     folder.begin(say)
     return Start(command, recipe, folder)
+
+
+def _recipe(file: Path | None, flags: Mapping[str, Any], command: Command) -> Recipe:
+    """The recipe, with the defaults that its task wants."""
+    recipe = load_recipe(file, flags, command)
+    return load_recipe(file, flags, command, DETECTION) if dataset_name(recipe) == "voc" else recipe
 
 
 def _go_on(command: Command, recipe: Recipe | None, flags: Mapping[str, Any], checkpoint: str, say: Say) -> Start | None:

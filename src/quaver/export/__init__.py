@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,17 @@ def export(program: Program, path: str | Path, target: str = "openvino") -> Path
     (executorch, which needs the extra of that name). Weights are stored as int8. ``<file>.json`` beside it says where it
     comes from. If anything fails, what was at ``path`` before is still there, and nothing else.
     """
+    (file,) = export_each(program, {target: path})
+    return file
+
+
+def export_each(program: Program, paths: Mapping[str, str | Path]) -> list[Path]:
+    """`export` for several engines, by name; what their files have in common is made once."""
+    common: dict[str, Any] = {}
+    return [_export(program, path, target, common) for target, path in paths.items()]
+
+
+def _export(program: Program, path: str | Path, target: str, common: dict[str, Any]) -> Path:
     check("export", {"target": target}, {"target": one_of(*TARGETS)})
     if not isinstance(program, Program):
         raise StageError(f"export: takes a program from quaver.convert, not {type(program).__name__}.")
@@ -43,7 +56,7 @@ def export(program: Program, path: str | Path, target: str = "openvino") -> Path
     except OSError as error:
         raise StorageError(f"{file.parent}: cannot be written to: {error}.") from error
     try:
-        _write(ready, draft / file.name, runtime)
+        _write(ready, draft / file.name, runtime, common)
         for written in (*draft.glob("*.bin"), *draft.glob(f"*{runtime.suffix}"), *draft.glob("*.json")):
             os.replace(written, file.with_name(written.name))
     except OSError as error:
@@ -54,12 +67,13 @@ def export(program: Program, path: str | Path, target: str = "openvino") -> Path
 
 
 def form_for(program: Program, target: Target) -> Program:
-    """The program in the form that the target's file holds, and that the file is compared with."""
+    """The program in the form that the target's file holds, in the engine's arithmetic: what the file is compared with."""
     if program.stage is Stage.PREPARED:
         raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
     if target.suffix == ".pte":
         return program if program.stage in (Stage.MOBILE, Stage.FLOAT) else TransformForMobilePass().apply(program)
-    return ConvertToInt8Pass().apply(program) if program.stage is Stage.FROZEN else program
+    program = ConvertToInt8Pass().apply(program) if program.stage is Stage.FROZEN else program
+    return program.copy(placements=replace(program.placements, target=target.name))
 
 
 def _file(path: Path, target: Target) -> Path:
@@ -70,8 +84,8 @@ def _file(path: Path, target: Target) -> Path:
     return path
 
 
-def _write(program: Program, file: Path, target: Target) -> None:
-    """Everything that belongs to an artefact, in a folder of its own."""
+def _write(program: Program, file: Path, target: Target, common: dict[str, Any]) -> None:
+    """Everything that belongs to an artefact, in a folder of its own; ``common`` keeps what another artefact needs, too."""
     origin = origin_of(program, target)
     if target.suffix == ".pte":
         from quaver.export.executorch import serialized
@@ -79,8 +93,12 @@ def _write(program: Program, file: Path, target: Target) -> None:
         file.write_bytes(serialized(program))
     else:
         from quaver.export.onnx import model_of
+        from quaver.export.onnxruntime import for_onnxruntime
 
-        model = model_of(program)
+        if "onnx" not in common:
+            common["onnx"] = model_of(program)
+        model = for_onnxruntime(common["onnx"]) if target.one_type else common["onnx"]
+        del model.metadata_props[:]
         entry = model.metadata_props.add()
         entry.key, entry.value = "quaver", json.dumps(carried(origin), sort_keys=True)
         if target.suffix == ".xml":
@@ -135,7 +153,8 @@ def compare(program: Program, run: Runner) -> dict[str, Any]:
     if worst < WORST:
         raise EngineError(
             f"export: what {run.engine} computes from the file is not what the program computes (signal to noise "
-            f"{worst:.1f} dB, wanted {WORST:.0f}). Nothing was written. Please report the model."
+            f"{worst:.1f} dB, wanted {WORST:.0f}). Nothing was written. A network that has learnt nothing can amplify the "
+            "last bit of a rounding so far: train it longer, or with a lower lr. If it is a good one, please report it."
         )
     return {
         "engine": run.engine,
@@ -144,4 +163,4 @@ def compare(program: Program, run: Runner) -> dict[str, Any]:
     }
 
 
-__all__ = ["export", "form_for"]
+__all__ = ["export", "export_each", "form_for"]

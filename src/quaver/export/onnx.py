@@ -1,5 +1,6 @@
 """A program as an ONNX file: quantize and dequantize pairs, int8 weights, a batch of any size."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,12 @@ from quaver.program.views import read
 from quaver.silence import silenced
 
 OPSET = 20
+
+_CONSTANTS: dict[str, Callable[[Any], Any]] = {
+    "value": lambda attribute: numpy_helper.to_array(attribute.t),
+    "value_float": lambda attribute: np.array(attribute.f, np.float32),
+    "value_int": lambda attribute: np.array(attribute.i, np.int64),
+}
 
 
 def model_of(program: Program) -> onnx.ModelProto:
@@ -136,21 +143,22 @@ def tidied(model: onnx.ModelProto, program: Program) -> onnx.ModelProto:
 def constants_to_initializers(graph: onnx.GraphProto) -> None:
     """Store every constant, and every cast of one, as an initializer."""
     known = {initializer.name: initializer for initializer in graph.initializer}
+    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
     kept = []
     for node in graph.node:
         value = None
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            value = numpy_helper.to_array(node.attribute[0].t)
-        elif node.op_type == "Cast" and node.input[0] in known:
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(node.attribute[0].i)
-            value = numpy_helper.to_array(known[node.input[0]]).astype(dtype)
+        if node.op_type == "Constant" and node.attribute[0].name in _CONSTANTS:
+            value = _CONSTANTS[node.attribute[0].name](node.attribute[0])
+        elif node.op_type in ("Cast", "CastLike") and node.input[0] in known:
+            to = node.attribute[0].i if node.op_type == "Cast" else types.get(node.input[1])
+            if to is not None:
+                value = numpy_helper.to_array(known[node.input[0]]).astype(onnx.helper.tensor_dtype_to_np_dtype(to))
         if value is None:
             kept.append(node)
         else:
             known[node.output[0]] = numpy_helper.from_array(value, node.output[0])
             graph.initializer.append(known[node.output[0]])
-    del graph.node[:]
-    graph.node.extend(kept)
+    refill(graph.node, kept)
 
 
 def drop_unread(graph: onnx.GraphProto) -> None:
@@ -162,12 +170,15 @@ def drop_unread(graph: onnx.GraphProto) -> None:
             kept.append(node)
             read_by_someone.update(node.input)
     used = [initializer for initializer in graph.initializer if initializer.name in read_by_someone]
-    for field, values in ((graph.node, kept[::-1]), (graph.initializer, used)):
-        del field[:]  # type: ignore[attr-defined]
-        field.extend(values)  # type: ignore[arg-type]
-    values = [value for value in graph.value_info if value.name in read_by_someone]
-    del graph.value_info[:]
-    graph.value_info.extend(values)
+    refill(graph.node, kept[::-1])
+    refill(graph.initializer, used)
+    refill(graph.value_info, [value for value in graph.value_info if value.name in read_by_someone])
+
+
+def refill(field: Any, values: list[Any]) -> None:
+    """Put these values in the place of what a repeated field holds."""
+    del field[:]
+    field.extend(values)
 
 
 def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:

@@ -6,28 +6,17 @@ less their zero point; steps are float32 numbers in Python floats.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from quaver.int8.kernels import Operation, fixed_integers
+from quaver.int8.rounded_once import Output
 
 BIAS_LIMIT = 2**30
 """A bias of this many steps leaves as much room again for the sum of products in 32 bits."""
-
-
-class Output(NamedTuple):
-    """The grid an op rounds to: its step, and the first and last integer that it, or a clamp behind the op, allows."""
-
-    scale: float
-    low: int
-    high: int
-
-    def of(self, total: Tensor, multiplier: Tensor | float) -> Tensor:
-        """``total · multiplier``, to the nearest integer, ties to even."""
-        return (total * multiplier).round_().clamp_(self.low, self.high)
 
 
 def single(value: float) -> float:

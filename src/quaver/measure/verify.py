@@ -1,7 +1,7 @@
 """``quaver.verify``: is what was trained what runs? The same batches through the simulation and through the real engine."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,9 +42,10 @@ class LayerDifference:
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found. ``agreement``: the part of the images for which both give the same class.
+    """What `verify` found. ``agreement``: the part of the images for which both give the same class;
+    with several outputs, for which the largest value of each is in the same place.
 
-    ``largest_difference`` is the largest difference between two logits, in steps of the output scale (the largest logit
+    ``largest_difference`` is the largest difference between two outputs, in steps of the output scale (the largest logit
     / 127). Accuracies are None without labels. ``layers`` holds every quantized tensor that was compared; ``worst_layer``
     the one with the largest share of differing integers and ``first_layer`` the first, in the order of the graph, that
     differs at all; both None where the engine does not show its inside or nothing differs.
@@ -90,9 +91,9 @@ def verify(
 ) -> Verification:
     """Run ``batches`` through ``program`` and through ``artefact`` on its engine, and compare.
 
-    ``program`` is prepared, frozen, int8 or mobile; a ``.pte`` file is compared with the mobile form. A batch is an array or
-    tensor of images, or a pair of images and labels. With ``layers`` the integers of every quantized tensor are compared as
-    well, where the engine shows them (not for ``.pte``).
+    ``program`` is prepared, frozen, int8 or mobile; each file is compared with the program in its engine's arithmetic, a
+    ``.pte`` file with the mobile form. A batch is an array or tensor of images, or a pair of images and labels. With
+    ``layers`` the integers of every quantized tensor are compared as well, where the engine shows them (not for ``.pte``).
     """
     file = find(artefact)
     run = load(file, threads)
@@ -102,8 +103,7 @@ def verify(
         images, labels = _split(batch)
         outputs, integers = comparison.simulation.run(torch.as_tensor(images))
         got = run(np.asarray(images))
-        deployed = got[0] if isinstance(got, tuple) else got
-        comparison.logits(outputs[0].numpy(), deployed, labels)
+        comparison.outputs([one.numpy() for one in outputs], got if isinstance(got, tuple) else (got,), labels)
         if inside is not None:
             comparison.integers(integers, inside.run(np.asarray(images))[1])
     return comparison.result(str(file), run.engine)
@@ -127,6 +127,10 @@ def _split(batch: Any) -> tuple[Any, NDArray[np.int64] | None]:
     raise InputError(f"verify: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
 
 
+def _shapes(shapes: list[tuple[int, ...]]) -> str:
+    return " and ".join(str(shape) for shape in shapes)
+
+
 class _Comparison:
     """Counts over all batches."""
 
@@ -138,21 +142,28 @@ class _Comparison:
         self.counts = {name: np.zeros(3, np.int64) for name in self.simulation.scales}
         self.seen: set[str] = set()
 
-    def logits(self, simulated: NDArray[Any], deployed: NDArray[Any], labels: NDArray[np.int64] | None) -> None:
-        if simulated.shape != deployed.shape:
+    def outputs(
+        self, simulated: Sequence[NDArray[Any]], deployed: Sequence[NDArray[Any]], labels: NDArray[np.int64] | None
+    ) -> None:
+        ours, theirs = [one.shape for one in simulated], [one.shape for one in deployed]
+        if ours != theirs:
             raise InputError(
-                f"verify: the program gives {simulated.shape} and the artefact {deployed.shape}: they are not of one model."
+                f"verify: the program gives {_shapes(ours)} and the artefact {_shapes(theirs)}: they are not of one model."
             )
-        rows = simulated.reshape(len(simulated), -1)
-        others = deployed.reshape(len(deployed), -1)
-        self.images += len(rows)
-        self.agreeing += int((rows.argmax(1) == others.argmax(1)).sum())
-        self.difference = max(self.difference, float(np.abs(rows - others).max(initial=0.0)))
-        self.magnitude = max(self.magnitude, float(np.abs(rows).max(initial=0.0)))
+        pairs = [
+            (one.reshape(len(one), -1), other.reshape(len(other), -1))
+            for one, other in zip(simulated, deployed, strict=True)
+        ]
+        self.images += len(pairs[0][0])
+        agrees = [one.argmax(1) == other.argmax(1) for one, other in pairs]
+        self.agreeing += int(np.logical_and.reduce(agrees).sum())
+        for one, other in pairs:
+            self.difference = max(self.difference, float(np.abs(one - other).max(initial=0.0)))
+            self.magnitude = max(self.magnitude, float(np.abs(one).max(initial=0.0)))
         if labels is not None:
             self.labelled += len(labels)
-            pairs = [(values, k) for values in (rows, others) for k in (1, 5)]
-            self.hits += [int(top_k_hits(values, labels, k).sum()) for values, k in pairs]
+            both = [(values, k) for values in pairs[0] for k in (1, 5)]
+            self.hits += [int(top_k_hits(values, labels, k).sum()) for values, k in both]
 
     def integers(self, simulated: dict[str, NDArray[Any]], deployed: dict[str, NDArray[Any]]) -> None:
         for name, theirs in deployed.items():

@@ -5,10 +5,12 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 from torch import nn
 
+from quaver.config.check import nearest
 from quaver.errors import ConfigError
 
 LIBRARIES = ("timm", "torchvision")
@@ -38,13 +40,17 @@ def from_library(library: str, name: str, options: dict[str, Any]) -> nn.Module:
         ) from error
     try:
         return checked(f"{library}/{name}", _made(module, library, name, options))
-    except (ValueError, RuntimeError, TypeError) as error:  # no such model, or no such option
-        raise ConfigError(f"model '{library}/{name}': {library} cannot build it: {error}") from error
+    except (ValueError, RuntimeError, TypeError, OSError) as error:  # no such model or option, or weights out of reach
+        known = module.list_models() if hasattr(module, "list_models") else []
+        hint = "" if name in known else nearest(name, known)
+        raise ConfigError(f"model '{library}/{name}': {library} cannot build it: {str(error).rstrip('.')}.{hint}") from error
 
 
 def _made(module: Any, library: str, name: str, options: dict[str, Any]) -> Any:
     if library == "timm":
         return module.create_model(name, **options)
+    if "weights_backbone" not in options and "weights_backbone" in signature(module.get_model_builder(name)).parameters:
+        options = {"weights_backbone": None} | options  # of detectors and the like: by default it would download them
     if name in WITH_AUXILIARY and "weights" not in options:  # with weights of theirs, they leave it out themselves
         options = {"aux_logits": False, "init_weights": True} | options
     return module.get_model(name, **options)

@@ -56,7 +56,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         if self.leave_outputs_float:
             self.drop_outputs(ops, program.placements.plan | plan, plan, declined)
         declined = {name: why for name, why in declined.items() if why}
-        return place(program, plan, declined, unsigned=TARGETS[self.target].unsigned)
+        return place(program, plan, declined, TARGETS[self.target])
 
     def decline(self, node: fx.Node, inputs: list[fx.Node], twin: fx.Node | None) -> str:
         """Why the op stays float, or nothing."""

@@ -29,13 +29,14 @@ from quaver.program import EVAL, TRAIN, Op, OpPlan, Placements, Program, Stage, 
 from quaver.program.views import mount, read
 from quaver.quantizers import PACT, Observer, Quantizer
 from quaver.quantizers.make import make
+from quaver.targets import Target
 
 
-def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], *, unsigned: bool) -> Program:
+def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], target: Target) -> Program:
     """A prepared program with a quantizer wherever ``plan``, or an earlier pass, wishes one."""
     plan = program.placements.plan | plan
     declined = {name: why for name, why in (program.placements.declined | declined).items() if name not in plan}
-    return _Placing(program, plan, declined, unsigned).run()
+    return _Placing(program, plan, declined, target).run()
 
 
 def ops_by_name(graph: fx.Graph) -> dict[str, fx.Node]:
@@ -70,12 +71,12 @@ def strip(graph: fx.Graph) -> fx.Graph:
 
 
 class _Placing:
-    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, str], unsigned: bool) -> None:
+    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, str], target: Target) -> None:
         self.old = program
         self.plan = plan
         self.declined = declined
         self.reasons = dict(declined)
-        self.unsigned = unsigned
+        self.target = target
         self.graphs = {mode: strip(graph) for mode, graph in program.graphs.items()}
         self.ops = {mode: ops_by_name(graph) for mode, graph in self.graphs.items()}
         self.types: dict[fx.Node, str] = {node: node.meta["op"].type for node in self.ops[EVAL].values()}
@@ -98,7 +99,7 @@ class _Placing:
         groups = self.groups()
         known: dict[fx.Node, bool] = {}  # asked before the first quantizer stands in the way
         signed = [
-            not (self.unsigned and all(never_negative(tensor, self.types, known) for tensor in self.sources(group)))
+            not (self.target.unsigned and all(never_negative(tensor, self.types, known) for tensor in self.sources(group)))
             for group in groups
         ]
         for group, one in zip(groups, signed, strict=True):
@@ -114,6 +115,7 @@ class _Placing:
             weights=self.weights,
             roles=dict(self.roles),
             quantized=frozenset(self.plan),
+            target=self.target.name,
         )
         prepared = self.old.copy(graphs=self.graphs, stage=Stage.PREPARED, placements=placements)
         home = nn.Module()

@@ -45,7 +45,7 @@ class QuantizationFreezePass(Pass):
             graphs={EVAL: freezing.graph},
             stage=Stage.FROZEN,
             records=records,
-            placements=Placements(),
+            placements=Placements(target=program.placements.target),
         )
 
 

@@ -91,7 +91,7 @@ class QuantizationTransformPass(InputQuantizers, Pass):
                 plan[name] = OpPlan(
                     self.weight_options(op), {0: self.input_options(op)} if self.quantize_activations else {}
                 )
-        prepared = place(program, plan, declined, unsigned=TARGETS[self.target].unsigned)
+        prepared = place(program, plan, declined, TARGETS[self.target])
         prepared.optimizer_func = self.optimizer_func or program.optimizer_func
         return prepared
 

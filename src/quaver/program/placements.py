@@ -20,7 +20,8 @@ class Placements:
 
     ``reasons`` says of every float op why it is one. ``root`` is where the quantizers are mounted; ``quantizers`` maps a
     tensor's name to the module path of its quantizer; ``weights`` maps those of weights to the parameter; ``roles`` says
-    for each op which tensors it reads and writes, as what.
+    for each op which tensors it reads and writes, as what. ``target`` is the engine they were placed for: once frozen, the
+    program computes as that engine does.
     """
 
     root: str = ""
@@ -31,3 +32,4 @@ class Placements:
     weights: dict[str, str] = field(default_factory=dict)
     roles: dict[str, dict[str, str]] = field(default_factory=dict)
     quantized: frozenset[str] = frozenset()
+    target: str = "openvino"

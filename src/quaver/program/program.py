@@ -10,6 +10,7 @@ from torch import Tensor, fx, nn
 
 from quaver.errors import QuaverWarning, StageError
 from quaver.int8.lowering import lower
+from quaver.int8.onnxruntime_lowering import lower_for_onnxruntime
 from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 from quaver.program.placements import Placements
 from quaver.program.printer import table
@@ -100,7 +101,11 @@ class Program(nn.Module):
 
     def lowered(self) -> fx.Graph:
         """The evaluation graph as it is computed: on integers, in the arithmetic of the engine that it is meant for."""
-        return lower_for_xnnpack(self.graphs[EVAL]) if self.stage is Stage.MOBILE else lower(self.graphs[EVAL])
+        if self.stage is Stage.MOBILE:
+            return lower_for_xnnpack(self.graphs[EVAL])
+        if self.stage in (Stage.FROZEN, Stage.INT8) and self.placements.target == "onnx":
+            return lower_for_onnxruntime(self.graphs[EVAL])
+        return lower(self.graphs[EVAL])
 
     def graph_module(self) -> fx.GraphModule:
         """The evaluation graph as it is written (quantize and dequantize ops), for exporters and the curious."""

@@ -1,6 +1,7 @@
 """Modules that are other objects over the same tensors."""
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from torch import fx, nn
@@ -10,12 +11,14 @@ def view(module: nn.Module, seen: dict[int, nn.Module] | None = None) -> nn.Modu
     """A copy of a module tree that shares every parameter and buffer, for good.
 
     The copies hold the originals' own dictionaries of tensors, so ``.to()``, a training step or a loaded checkpoint on
-    one side is there on the other. Train/eval mode and switches are each side's own.
+    one side is there on the other. Train/eval mode, switches and hooks are each side's own; a copy begins with the
+    original's hooks.
     """
     seen = {} if seen is None else seen
     if id(module) not in seen:
         twin: nn.Module = object.__new__(type(module))  # copy.copy would ask the class, and some refuse
-        twin.__dict__.update(module.__dict__)
+        hooks = {key: copy(table) for key, table in module.__dict__.items() if "_hooks" in key and isinstance(table, dict)}
+        twin.__dict__.update(module.__dict__ | hooks)
         seen[id(module)] = twin
         twin._modules = {name: None if child is None else view(child, seen) for name, child in module._modules.items()}
     return seen[id(module)]

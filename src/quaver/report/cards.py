@@ -19,8 +19,8 @@ class Line:
 
 
 def cards(figures: Figures) -> Html:
-    """A card for accuracy, for size, for speed and for agreement: those for which there are figures."""
-    made = [_accuracy(figures), _size(figures), _speed(figures), _agreement(figures)]
+    """A card for accuracy or precision, for size, for speed and for agreement: those for which there are figures."""
+    made = [_accuracy(figures), _precision(figures), _size(figures), _speed(figures), _agreement(figures)]
     return tag("div", [card for card in made if card is not None], class_="cards")
 
 
@@ -44,22 +44,32 @@ def _line(line: Line) -> Html:
 
 
 def _accuracy(figures: Figures) -> Html | None:
-    stages = [("float", figures.float_top1), ("simulated int8", figures.simulated_top1)]
-    if not figures.partly_deployed:
-        stages.append(("deployed int8", figures.deployed_top1))
-    known = [(label, value) for label, value in stages if value is not None]
+    return _stages("Top-1 accuracy", figures, "top1")
+
+
+def _precision(figures: Figures) -> Html | None:
+    return _stages("Average precision (mAP50)", figures, "map50")
+
+
+def _stages(title: str, figures: Figures, measure: str) -> Html | None:
+    """A measure in float, simulated and deployed."""
+    values = {
+        label: getattr(figures, f"{label.split()[0]}_{measure}") for label in ("float", "simulated int8", "deployed int8")
+    }
+    partly = values.pop("deployed int8") if figures.partly_deployed else None
+    known = [(label, value) for label, value in values.items() if value is not None]
     if not known:
         return None
-    reference = figures.float_top1
+    reference = values["float"]
     lines = [
         Line(label, percent(value), note="" if reference is None or label == "float" else points(value - reference))
         for label, value in known
     ]
-    if figures.partly_deployed and figures.deployed_top1 is not None:  # other images: no difference to be told
-        lines.append(Line(f"deployed, {figures.deployed_images:,} images", percent(figures.deployed_top1)))
+    if partly is not None:  # other images: no difference to be told
+        lines.append(Line(f"deployed, {figures.deployed_images:,} images", percent(partly)))
     label, value = known[-1]
     images = "" if figures.images is None else f" on {figures.images:,} images"
-    return _card("Top-1 accuracy", percent(value), f"{label}{images}", lines)
+    return _card(title, percent(value), f"{label}{images}", lines)
 
 
 def _size(figures: Figures) -> Html | None:
@@ -116,6 +126,9 @@ MEASURES = (
     Measure("Top-1, float", "float_top1", percent, True, True),
     Measure("Top-1, simulated int8", "simulated_top1", percent, True, True),
     Measure("Top-1, deployed int8", "deployed_top1", percent, True, True),
+    Measure("mAP50, float", "float_map50", percent, True, True),
+    Measure("mAP50, simulated int8", "simulated_map50", percent, True, True),
+    Measure("mAP50, deployed int8", "deployed_map50", percent, True, True),
     Measure("Agreement of simulated and deployed", "agreement", percent, True, True),
     Measure("Integers equal, worst tensor", "integers_equal", percent, True, True),
     Measure("Size, float", "float_bytes", size, False),
@@ -166,10 +179,13 @@ def _change(measure: Measure, before: float | None, after: float | None) -> Html
 def sentence(name: str, figures: Figures) -> Html:
     """The run in one sentence."""
     parts: list[str] = []
-    measured = [figures.simulated_top1] if figures.partly_deployed else [figures.deployed_top1, figures.simulated_top1]
-    final = next((value for value in measured if value is not None), None)
-    if final is not None and figures.float_top1 is not None:
-        parts.append(f"{percent(final)} top-1 in int8, {percent(figures.float_top1)} in float")
+    for words, before, simulated, deployed in (
+        ("top-1", figures.float_top1, figures.simulated_top1, figures.deployed_top1),
+        ("mAP50", figures.float_map50, figures.simulated_map50, figures.deployed_map50),
+    ):
+        final = simulated if deployed is None or figures.partly_deployed else deployed
+        if final is not None and before is not None:
+            parts.append(f"{percent(final)} {words} in int8, {percent(before)} in float")
     if figures.smaller is not None and figures.smaller >= 1:
         parts.append(f"{times(figures.smaller)} smaller")
     if figures.speedup is not None:

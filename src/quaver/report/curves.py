@@ -13,7 +13,7 @@ POINTS = 300
 CHARTS: tuple[tuple[str, str, str], ...] = (
     ("Loss in training", "number", "loss"),
     ("Top-1 on the test set", "percent", "evaluation.top1"),
-    ("mAP on the test set", "percent", "evaluation.map"),
+    ("mAP50 on the test set", "percent", "evaluation.mAP50"),
     ("Learning rate", "number", "lr"),
 )
 

@@ -14,6 +14,9 @@ class Figures:
     float_top1: float | None = None
     simulated_top1: float | None = None
     deployed_top1: float | None = None
+    float_map50: float | None = None
+    simulated_map50: float | None = None
+    deployed_map50: float | None = None
     simulated_top5: float | None = None
     deployed_top5: float | None = None
     agreement: float | None = None
@@ -51,6 +54,9 @@ FROM_REPORT: dict[str, tuple[str, ...]] = {
     "float_top1": ("fp32_top1",),
     "simulated_top1": ("int8_top1", "frozen_top1", "qat_top1"),
     "deployed_top1": ("deployed_top1",),
+    "float_map50": ("fp32_mAP50",),
+    "simulated_map50": ("int8_mAP50", "qat_mAP50"),
+    "deployed_map50": ("deployed_mAP50",),
     "agreement": ("agreement",),
     "integers_equal": ("integers_equal",),
     "images": ("test_images",),

@@ -24,8 +24,15 @@ ONNX = Target(
         "split",
         "assign",
         "pixel_shuffle",
+        # which it computes in float; a convolution in front of one runs in int8 only if its own result is rounded
+        "hard_swish",
+        "hard_sigmoid",
+        "swish",
+        "sigmoid",
+        "leaky_relu",
     ),
     unsigned=True,
     fuses_add=False,
     saturates=True,
+    one_type=True,
 )

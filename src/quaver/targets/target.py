@@ -10,7 +10,8 @@ class Target:
     ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
     grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
     quantizer between the two would be simulated and never executed. ``saturates``: on some processors it adds two products
-    in 16 bits. ``suffix``: the file it reads.
+    in 16 bits. ``one_type``: its integer kernels read and write activations of one type, so that signed ones are stored as
+    0 … 255, too, 128 added. ``suffix``: the file it reads.
     """
 
     name: str
@@ -20,3 +21,4 @@ class Target:
     unsigned: bool
     fuses_add: bool
     saturates: bool
+    one_type: bool = False

@@ -18,8 +18,9 @@ from quaver.training.task import Batches, Task
 class Job:
     """A phase of training, complete.
 
-    ``teacher`` is the float model to learn from. ``steps_per_epoch`` is how many steps an epoch has as the learning rate
-    counts them, 0 for those that there are. ``header`` goes into every checkpoint as it is; ``resume`` says how to go on.
+    ``teacher`` is the float model to learn from; it is put into evaluation, and never changes. ``steps_per_epoch`` is how
+    many steps an epoch has as the learning rate counts them, 0 for those that there are. ``header`` goes into every
+    checkpoint as it is; ``resume`` says how to go on.
     """
 
     name: str

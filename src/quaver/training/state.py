@@ -76,9 +76,13 @@ class State:
 
 
 def optimizers_for(program: Program, phase: Phase) -> list[Optimizer]:
-    """Momentum for the weights; what custom functions brought along goes with them, or to an optimizer of its own."""
-    options: dict[str, Any] = {"lr": phase.lr, "momentum": phase.momentum_rate, "nesterov": phase.nesterov}
-    own = torch.optim.SGD(program.parameter_groups(), weight_decay=phase.l2_decay, **options)
+    """The phase's for the weights; what custom functions brought along goes with them, or to an optimizer of its own."""
+    options: dict[str, Any] = {"lr": phase.lr, "weight_decay": phase.l2_decay}
+    own: Optimizer
+    if phase.optimizer == "adamw":
+        own = torch.optim.AdamW(program.parameter_groups(), betas=(phase.momentum_rate, 0.999), **options)
+    else:
+        own = torch.optim.SGD(program.parameter_groups(), momentum=phase.momentum_rate, nesterov=phase.nesterov, **options)
     theirs = program.quantizer_optimizer
     return [own] if theirs is None else [own, theirs]
 

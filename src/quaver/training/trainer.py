@@ -33,6 +33,8 @@ class Trainer:
     def __init__(self, job: Job, stop: Interruption | None = None) -> None:
         self.job, self.phase = job, job.phase
         self.stop = stop or Interruption()
+        if job.teacher is not None:
+            job.teacher.eval()  # in training its dropout would speak, and its statistics would move
         self.state = State(
             job.program,
             optimizers_for(job.program, job.phase),

@@ -1,0 +1,132 @@
+"""Lowering for engines that go from integers to integers: every op's result is rounded, and rounded once.
+
+What such an engine runs in float (a hard swish, a bilinear resize) reads the numbers that the integers stand for, as
+written. Which ops it computes in one step, and how, is each engine's own: `xnnpack_lowering`, `onnxruntime_lowering`.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx
+
+from quaver.int8.kernels import stored_integers
+from quaver.int8.lowering import is_dequantize, is_quantize
+from quaver.operators import argument, packet
+from quaver.quantizers.arithmetic import dequantize
+
+BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}
+"""Ops with a weight and a bias, and the output's channel axis."""
+
+_CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
+
+
+class Output(NamedTuple):
+    """The grid an op rounds to: its step, and the first and last integer that it, or a clamp behind the op, allows."""
+
+    scale: float
+    low: int
+    high: int
+
+    def of(self, total: Tensor, multiplier: Tensor | float) -> Tensor:
+        """``total · multiplier``, to the nearest integer, ties to even."""
+        return (total * multiplier).round_().clamp_(self.low, self.high)
+
+
+def limits_of(node: fx.Node) -> tuple[float, float] | None:
+    """Between which values an op clamps, if that is what it does."""
+    if node.op != "call_function" or packet(node) not in _CLAMPS:
+        return None
+    if packet(node) in ("relu", "relu6"):
+        return 0.0, math.inf if packet(node) == "relu" else 6.0
+    names = ("min_val", "max_val") if packet(node) == "hardtanh" else ("min", "max")
+    least, most = (argument(node, name) for name in names)
+    if isinstance(least, fx.Node) or isinstance(most, fx.Node):
+        return None  # tensors, known only when it runs
+    return float(-math.inf if least is None else least), float(math.inf if most is None else most)
+
+
+def is_rounded(node: fx.Node) -> bool:
+    """Whether an op's result is quantized, behind a clamp at most, and not read otherwise."""
+    if len(node.users) != 1:
+        return False
+    (reader,) = node.users
+    if limits_of(reader) is not None and len(reader.users) == 1:
+        (reader,) = reader.users
+    return is_quantize(reader)
+
+
+def two(sizes: Any) -> list[int]:
+    """Height and width, which may be given as one number."""
+    values = [sizes] if isinstance(sizes, int) else list(sizes)
+    return values * 2 if len(values) == 1 else values
+
+
+@dataclass
+class RoundedOnce:
+    """One walk over a graph, copying node by node."""
+
+    result: fx.Graph = field(default_factory=fx.Graph)
+    copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
+    integers: dict[fx.Node, tuple[fx.Node, Any]] = field(default_factory=dict)  # of a dequantize: integers and step
+    spare: list[fx.Node] = field(default_factory=list)  # computed in vain if its rounded result is computed in one step
+
+    @staticmethod
+    def quantized(x: Tensor, scale: float, low: int, high: int) -> Tensor:
+        """Integers of what was computed in float."""
+        raise NotImplementedError
+
+    def computed(self, node: fx.Node, x: fx.Node, x_scale: Any, y: fx.Node, y_scale: Any, output: Output) -> fx.Node | None:
+        """The integers of an op's result, where the engine comes to them in one step; ``y`` is its last operand."""
+        raise NotImplementedError
+
+    def run(self, graph: fx.Graph) -> fx.Graph:
+        """The graph in the engine's arithmetic."""
+        for node in graph.nodes:
+            self.copies[node] = self.dequantized(node) if is_dequantize(node) else self.copy(node)
+            if node.op == "call_function" and not node.is_impure():
+                self.spare.append(self.copies[node])
+        for node in reversed(self.spare):
+            if not node.users:
+                self.result.erase_node(node)
+        return self.result
+
+    def copy(self, node: fx.Node) -> fx.Node:
+        """The node as it is."""
+        twin = self.result.node_copy(node, lambda old: self.copies[old])
+        twin.meta = dict(node.meta)
+        return twin
+
+    def call(self, function: Any, *args: Any) -> fx.Node:
+        """A call of a kernel with nodes of the new graph, or of the old."""
+        return self.result.call_function(function, fx.map_arg(args, lambda old: self.copies.get(old, old)))
+
+    def dequantized(self, node: fx.Node) -> fx.Node:
+        """What integers stand for; how the engine comes to them is decided here."""
+        source, scale, zero_point = node.args[:3]
+        assert isinstance(source, fx.Node)
+        if not is_quantize(source):  # a weight
+            self.integers[node] = (self.call(stored_integers, source), scale)
+            return self.copy(node)
+        low, high = (bound - zero_point for bound in source.args[3:5])  # type: ignore[operator]
+        output = Output(scale, low, high)  # type: ignore[arg-type]
+        whole = self.rounded(source, output) or self.call(type(self).quantized, source.args[0], *output)
+        whole.meta["quantizes"] = source.name
+        self.integers[node] = (whole, scale)
+        return self.call(dequantize, whole, scale)
+
+    def rounded(self, reader: fx.Node, output: Output) -> fx.Node | None:
+        """The integers that ``reader`` quantizes to, where the engine computes them in one step with the op in front."""
+        node: Any = reader.args[0]
+        limits = limits_of(node)
+        if limits is not None:
+            ends = (int(type(self).quantized(torch.tensor(limit), *output)) for limit in limits)
+            output, node = Output(output.scale, *ends), node.args[0]
+        if node.op != "call_function" or not is_rounded(node):
+            return None
+        operands = [value for value in node.args[:2] if isinstance(value, fx.Node)]
+        if not operands or any(value not in self.integers for value in operands):
+            return None
+        (x, x_scale), (y, y_scale) = self.integers[operands[0]], self.integers[operands[-1]]
+        return self.computed(node, x, x_scale, y, y_scale, output)
