@@ -107,6 +107,16 @@ def test_learned_clips_start_at_what_was_measured(patterns, batches, analysis):
     assert clips["left.output"] == pytest.approx(max(shared))  # two tensors behind one clip
 
 
+def test_a_clip_in_front_of_zeros_starts_where_it_was(patterns, batches):
+    dead = quaver.analyze(patterns, [torch.zeros_like(batches[0])])
+    qat = quaver.quant_aware(patterns, example_inputs=(batches[0],), act_preprocess_func=Clip)
+
+    dead.initialise(qat)
+
+    assert dead.tensor("x").moving_max == 0
+    assert qat.quantizer("x").preprocess.pact_threshold == 20
+
+
 def test_learned_steps_start_at_what_was_measured(patterns, batches, analysis):
     qat = prepared(patterns, batches[0], activation_quantize_type="learned_step")
 

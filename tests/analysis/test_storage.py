@@ -59,6 +59,7 @@ def changed(path, change):
         (lambda content: content["tensors"][0].update(threshold=None), r"tensors\[0\].threshold is null, not a finite"),
         (lambda content: content["tensors"][0].update(largest=float("nan")), "not a finite number"),
         (lambda content: content["tensors"][0].update(moving_max=-1), "has a negative range"),
+        (lambda content: content["tensors"][0].update(slot=-1), "has a negative range"),
         (lambda content: content["tensors"][0].update(name=3), "not a text"),
         (lambda content: content["tensors"].append(content["tensors"][0]), "tensors has a name twice"),
         (lambda content: content["tensors"][0]["histogram"].update(counts=[]), "a histogram has no bins"),

@@ -261,3 +261,19 @@ def test_an_impossible_input_is_refused(shape, dtype, message):
 
 def test_minus_one_is_a_free_batch():
     assert quaver.InputSpec([-1, 3], torch.float64).shape == (None, 3)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+def test_a_convolution_that_pads_with_values_is_written_on_integers(mode):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, padding_mode=mode), nn.Flatten(), nn.Linear(2048, 10))
+    quanter = quaver.QAT()
+    trained(net, quanter, steps=1)
+    images = torch.randn(4, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+    frozen = quanter.convert(net, SPEC)
+
+    assert torch.equal(frozen(images), net(images))
+    (convolution,) = [op for op in frozen.ops() if op.type == "conv2d"]
+    assert convolution.quantized
+    assert convolution.thresholds["input"] == [net[0].input_quantizer.threshold.item()]

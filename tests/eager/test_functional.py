@@ -100,3 +100,29 @@ def test_weights_only_leaves_them_float():
     net = quaver.QAT({"quant_weight_only": True}).quantize(Block())
 
     assert type(net.add) is quaver.nn.Add
+
+
+def test_what_a_model_writes_into_a_convolutions_output_reaches_the_batch_norm(images):
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+
+        def forward(self, x):
+            x = self.conv(x)
+            if self.doubled:
+                x.mul_(2)
+            return self.norm(x)
+
+    torch.manual_seed(0)
+    net = InPlace()
+    net.doubled = True
+    quaver.QAT().quantize(net).train()(images)
+    net.eval()
+    with torch.no_grad():
+        doubled = net(images)
+        net.doubled = False
+        plain = net(images)
+
+    shift = net.norm.bias - net.norm.running_mean * net.norm.weight * (net.norm.running_var + net.norm.eps).rsqrt()
+    torch.testing.assert_close(doubled, 2 * plain - shift.detach().view(1, -1, 1, 1), rtol=1e-4, atol=1e-5)

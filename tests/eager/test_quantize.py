@@ -383,3 +383,17 @@ def test_a_custom_function_that_misbehaves_is_named_with_the_layer(net, images):
 
     with pytest.raises(ConfigError, match=r"'conv.weight': its quantize function made a tensor of shape \(1, 3, 3, 3\)"):
         net(images)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_layer_under_two_names_stays_float_if_one_of_them_is_skipped(first):
+    shared = nn.Conv2d(3, 4, 1)
+    net = nn.ModuleDict({"one": nn.Sequential(shared), "other": nn.Sequential(shared), "third": nn.Conv2d(3, 4, 1)})
+    name = "one" if first else "other"
+    net[name].skip_quant = True
+
+    quanter = quaver.QAT()
+    quanter.quantize(net)
+
+    assert type(shared) is nn.Conv2d
+    assert quanter.why_float(net) == {"one.0": f"'{name}' has skip_quant = True"}

@@ -46,6 +46,8 @@ BETWEEN = {
     "clamp above": lambda x: x.clamp(max=3),
     "difference": lambda x: x.relu() - 0.5,
     "negative": lambda x: -x.relu(),
+    "share": lambda x: x.relu() / 2,
+    "negative share in place": lambda x: x.relu().div_(-2),
     "sum with a number": lambda x: x.relu() + 1,
     "sum with alpha": lambda x: torch.add(x.relu(), x.relu(), alpha=-1),
     "half a concatenation": lambda x: torch.cat([x.relu()[:, :2], x[:, 2:]], 1),
@@ -80,7 +82,7 @@ def test_the_first_forward_shows_what_a_graph_shows(read_from_the_graph, mode):
 
     assert {name: one.last.input_quantizer.grid for name, one in zip(BETWEEN, net.nets, strict=True)} == read_from_the_graph
     assert all(one.first.input_quantizer.grid.signed for one in net.nets)
-    assert sum(grid.signed for grid in read_from_the_graph.values()) == 12
+    assert sum(grid.signed for grid in read_from_the_graph.values()) == 14
 
 
 def test_images_that_happen_to_be_positive_are_signed():

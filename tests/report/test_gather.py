@@ -6,7 +6,7 @@ from quaver.errors import StorageError
 from quaver.program.outline import outline
 from quaver.report import gather, page
 from quaver.report.figures import figures_of
-from quaver.report.layers import rows_of
+from quaver.report.layers import Row, rows_of
 
 
 def test_everything_that_is_there_is_read(made):
@@ -112,6 +112,14 @@ def test_without_a_program_layers_are_those_of_the_analysis(folder):
     assert "input" in rows[0].thresholds
 
 
+@pytest.mark.parametrize(
+    ("precision", "executed", "is_float"),
+    [("int8", "f32", True), ("int8", "bf16", True), ("float", "u8", False), ("float", "", True), ("int8", "", False)],
+)
+def test_the_engines_word_on_what_runs_in_float_goes_before_the_programs(precision, executed, is_float):
+    assert Row(0, "conv", "conv2d", precision=precision, executed=executed).is_float is is_float
+
+
 # figures
 
 
@@ -121,6 +129,18 @@ def test_figures_come_from_what_measured_them(made):
     assert (figures.float_top1, figures.simulated_top1, figures.deployed_top1) == (0.9, 0.895, 0.8949)
     assert (figures.float_ms, figures.int8_ms, figures.speedup, figures.smaller) == (1.5, 0.5, 3.0, 4.0)
     assert (figures.engine, figures.cpu, figures.images) == ("openvino", "Some CPU: AVX2", 1234)
+
+
+def test_a_report_that_tells_the_agreement_needs_no_verification(folder):
+    (folder / "verify.json").unlink()
+    asked = [what for what, _ in gather(folder).missing]
+    report = json.loads((folder / "report.json").read_text())
+    (folder / "report.json").write_text(json.dumps(report | {"agreement": 1.0}))
+
+    missing = [what for what, _ in gather(folder).missing]
+
+    assert "Simulated against deployed" in asked
+    assert "Simulated against deployed" not in missing
 
 
 def test_what_was_verified_on_some_images_does_not_stand_for_all(folder):

@@ -27,7 +27,7 @@ _KEEP = (
     | {"view", "_unsafe_view", "reshape", "_reshape_alias", "flatten", "permute", "transpose", "t", "squeeze", "unsqueeze"}
     | {"slice", "select", "split", "split_with_sizes", "unbind", "cat", "expand", "pixel_shuffle"}
     | {"clone", "contiguous", "_to_copy", "to", "detach", "alias"}
-    | {"add", "add_", "mul", "mul_", "div", "div_", "native_dropout"}
+    | {"add", "add_", "mul", "mul_", "div_", "native_dropout"}  # div_: a dropout's mask
 )
 _ACTIVATIONS = frozenset({"add", "add_", "mul", "mul_"})  # of two tensors: a number on one side may be negative
 
@@ -116,6 +116,6 @@ def _follows(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if name not in _KEEP:
         return False
     inputs = args[0] if name == "cat" else args[:2] if name in _ACTIVATIONS else args[:1]
-    divisor = args[1] if name in ("div", "div_") else 1
+    divisor = args[1] if name == "div_" else 1
     positive = "alpha" not in kwargs and isinstance(divisor, int | float) and divisor > 0
     return positive and all(isinstance(x, Tensor) and never_negative(x) for x in inputs)
