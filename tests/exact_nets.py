@@ -89,6 +89,24 @@ class Branches(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+class Signed(nn.Module):
+    """Signed tensors that are gated, pooled and reshaped, with and without a convolution that reads them as well."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.gated, self.gate = conv(act=nn.Hardswish), conv(act=None), nn.Conv2d(8, 8, 1)
+        self.pooled, self.both = conv(act=None), conv(act=None)
+        self.own, self.averaged = conv(size=1, act=None), conv(size=1, act=None)
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.gated(self.first(x))
+        x = x * F.hardsigmoid(self.gate(F.adaptive_avg_pool2d(x, 1)))
+        x = self.both(F.max_pool2d(self.pooled(x), 2))
+        x = torch.cat([self.own(x), self.averaged(F.avg_pool2d(x, 3, 1, 1))], 1)
+        return self.head(x.mean((2, 3)))
+
+
 class Odd(nn.Module):
     """Layouts that kernels treat apart: one channel, thirteen, groups of three, two filters for each channel."""
 
@@ -109,7 +127,8 @@ class Odd(nn.Module):
         return self.layers(x[:, :1])
 
 
-NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Odd)}
+NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Odd)}
+IMAGES = {"Signed": 1000}  # what differs there differs rarely
 
 
 def fresh(name):
@@ -141,11 +160,11 @@ def frozen(net, **config):
     return quaver.convert(qat)
 
 
-def write(program, folder, target="openvino"):
+def write(program, folder, target="openvino", images=16):
     """Export a program, and write beside it what the simulation gives for some images."""
     file = quaver.export(program, folder, target=target)
     inside = simulation(program)
-    images = torch.randn(16, *SHAPE, generator=torch.Generator().manual_seed(4))
+    images = torch.randn(images, *SHAPE, generator=torch.Generator().manual_seed(4))
     outputs, integers = inside.run(images)
     arrays = {"images": images.numpy(), "output": outputs[0].numpy()} | {
         f"at {name}": whole for name, whole in integers.items()

@@ -115,6 +115,16 @@ def matrix_product(operation: Operation, x: Tensor, y: Tensor, x_scale: Tensor |
         return operation(x, y) * (x_scale * y_scale)
 
 
+def hard_sigmoid(x: Tensor) -> Tensor:
+    """``x/6 + 1/2`` between 0 and 1, in the order in which oneDNN computes it."""
+    return (x * torch.tensor(1 / 6, dtype=torch.float32) + 0.5).clamp(0, 1)
+
+
+def hard_swish(x: Tensor) -> Tensor:
+    """``x`` times its hard sigmoid. PyTorch multiplies first and divides last: another last bit."""
+    return x * hard_sigmoid(x)
+
+
 def average(operation: Operation, x: Tensor, scale: Tensor | float, arguments: tuple[Any, ...]) -> Tensor:
     """An average of integers, then the step: an average that ends in .5 stays exactly there, as it does in an engine."""
     return operation(x, *arguments) * scale

@@ -16,6 +16,8 @@ from quaver.quantizers.arithmetic import dequantize
 
 _AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
 _MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
+_UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view"}
+_HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
 _BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}  # the output's channel axis
 
 
@@ -129,6 +131,8 @@ class _Lowering:
             return self.relu(node)
         if name in ACTIVATIONS and node.args[0] in self.convolved and len(node.args[0].users) == 1:  # type: ignore[union-attr]
             self.convolved.add(node)
+        if name in _HARD and node.args[0] in self.convolved:
+            return self.call(_HARD[name], node.args[0])
         if name in _AVERAGES and known[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
@@ -177,9 +181,10 @@ class _Lowering:
         return self.spared(self.call(dequantize, steps, scale))
 
     def shifted(self, node: fx.Node) -> bool:
-        """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and more than added."""
+        """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights."""
         signed = node.args[3] - node.args[2] < 0 if is_dequantize(node) else node.meta.get("signed", True)  # type: ignore[operator]
-        return bool(signed) and not all(reader.op == "call_function" and packet(reader) == "add" for reader in node.users)
+        moved = (reader.op == "call_function" and packet(reader) in _UNSHIFTED for reader in node.users)
+        return bool(signed) and not all(moved)
 
     def relu(self, node: fx.Node) -> fx.Node:
         """A ReLU of such a sum, in the same steps."""

@@ -67,7 +67,8 @@ def round_between(x: Tensor, scale: Tensor | float, low: int, high: int) -> Tens
 class Stored:
     """How an engine stores a tensor, and in what it counts what it rounds; found by measuring, see ``docs/design.md``.
 
-    ``shifted``: signed integers start at 0, 128 added, as convolutions read them; what is only added to one is not shifted.
+    ``shifted``: signed integers start at 0, 128 added, as convolutions read them; what is only added, multiplied with
+    another tensor, pooled or moved is not shifted.
     ``unit``: the tensor to be rounded is counted in steps of this size, as what was added to a convolution is in steps of
     the shortcut; None for real numbers. ``handed_over``: that shortcut was stored shifted, or added inside the convolution.
     """
