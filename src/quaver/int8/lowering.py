@@ -183,8 +183,15 @@ class _Lowering:
     def shifted(self, node: fx.Node) -> bool:
         """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights."""
         signed = node.args[3] - node.args[2] < 0 if is_dequantize(node) else node.meta.get("signed", True)  # type: ignore[operator]
-        moved = (reader.op == "call_function" and packet(reader) in _UNSHIFTED for reader in node.users)
-        return bool(signed) and not all(moved)
+        return bool(signed) and any(self.reads_shifted(reader) for reader in node.users)
+
+    def reads_shifted(self, reader: fx.Node) -> bool:
+        """Whether an op wants signed integers shifted; a concatenation, if one that reads its result does."""
+        if reader.op != "call_function" or packet(reader) != "cat":
+            return reader.op != "call_function" or packet(reader) not in _UNSHIFTED
+        behind = [back for user in reader.users for back in (user.users if is_quantize(user) else [user])]
+        rounded = [one for one in behind if is_fake_quant(one) or is_dequantize(one)]
+        return any(map(self.shifted, rounded)) or any(self.reads_shifted(one) for one in behind if one not in rounded)
 
     def relu(self, node: fx.Node) -> fx.Node:
         """A ReLU of such a sum, in the same steps."""
