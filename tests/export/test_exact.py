@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from torch import nn
 
 import exact_nets
-from exact_nets import IMAGES, NETS, differences, fresh, frozen, write
+from exact_nets import IMAGES, NETS, conv, differences, fresh, frozen, write
 from quaver.measure.layers import layers, products_in_int8
 
 UNSAFE = "Odd, not safe"
@@ -68,6 +70,18 @@ def test_onnx_runtime_gives_every_integer_of_a_program_for_it(tmp_path, name):
     found = differences(tmp_path, tolerance=1e-4)  # the last layer's output is not quantized: it is summed in float
 
     assert_none_differs(found, tensors_of(tmp_path))
+
+
+@pytest.mark.parametrize("weights", ["channel_wise_abs_max", "abs_max"])
+@pytest.mark.parametrize("gamma", [0.0, 1e-12, 1e-7])
+def test_onnx_runtime_counts_the_bias_of_a_channel_without_weights_right(tmp_path, gamma, weights):
+    torch.manual_seed(0)
+    net = nn.Sequential(conv(), conv(), nn.Conv2d(8, 4, 1))
+    nn.init.uniform_(net[0][1].bias, 0.2, 1)
+    net[0][1].weight.requires_grad_(False)[3] = gamma
+    write(frozen(net, target="onnx", weight_quantize_type=weights), tmp_path, "onnx")
+
+    assert_none_differs(differences(tmp_path, tolerance=1e-4), tensors_of(tmp_path))
 
 
 # the last layer, whose output is not quantized; transposed ones; and one whose output a second clamp reads unrounded

@@ -12,6 +12,7 @@ from onnx import NodeProto, numpy_helper
 
 from quaver.export.onnx import drop_unread, refill
 from quaver.int8.onnxruntime import ZERO, quantized
+from quaver.int8.xnnpack import fitted
 
 _CLAMPS = ("Relu", "Clip")
 _SHIFTED = "signed_zero_point"
@@ -24,6 +25,7 @@ def for_onnxruntime(model: onnx.ModelProto) -> onnx.ModelProto:
     store_signed_as_unsigned(twin.graph)
     drop_idle_clamps(twin.graph)
     round_before_clamps(twin.graph)
+    fit_biases(twin.graph)
     onnx.checker.check_model(twin, full_check=True)
     return twin
 
@@ -95,6 +97,32 @@ def round_before_clamps(graph: onnx.GraphProto) -> None:
             node.input[0] = rounded
         kept.append(node)
     refill(graph.node, kept)
+
+
+def fit_biases(graph: onnx.GraphProto) -> None:
+    """Give a channel that has next to no weights larger steps, where ONNX Runtime would count its bias in too small ones.
+
+    It turns biases into int32 without a look at their size. What the channel computes is far less than a step of its output.
+    """
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    makers = {name: node for node in graph.node for name in node.output}
+    readers = _readers(graph)
+    for node in graph.node:
+        if node.op_type not in ("Conv", "Gemm") or len(node.input) < 3 or _only_rounding(readers[node.output[0]]) is None:
+            continue
+        x, weight = (makers.get(name) for name in node.input[:2])
+        if x is None or weight is None or weight.input[0] not in values or x.op_type != "DequantizeLinear":
+            continue
+        whole, steps = (torch.from_numpy(values[name].astype(np.float32)) for name in weight.input[:2])
+        bias, scale = torch.from_numpy(values[node.input[2]].copy()), float(values[x.input[1]])
+        fitting, larger = fitted(whole, steps, bias, scale, 0)
+        if fitting is not whole:
+            zeros = np.zeros(len(larger), np.int8)
+            for place, value in enumerate((fitting.numpy().astype(np.int8), larger.numpy(), zeros)):
+                weight.input[place] = f"{weight.output[0]}.fitting_{place}"
+                graph.initializer.append(numpy_helper.from_array(value, weight.input[place]))
+            refill(weight.attribute, [onnx.helper.make_attribute("axis", 0)])
+    drop_unread(graph)
 
 
 def _only_rounding(readers: list[NodeProto]) -> NodeProto | None:
