@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaver.int8 import xnnpack
-from quaver.int8.xnnpack import Output
+from quaver.int8 import one_factor, xnnpack
+from quaver.int8.one_factor import Output
 
 linear = torch.ops.aten.linear.default
 WIDE = Output(1.0, -128, 127)
@@ -15,7 +15,7 @@ def row(*values):
 
 
 def layer(x, weight, bias=None, x_scale=1.0, weight_scale=1.0, output=WIDE):
-    return xnnpack.biased(linear, x, weight, bias, x_scale, weight_scale, (0, -1), (), output)
+    return one_factor.biased(linear, x, weight, bias, x_scale, weight_scale, (0, -1), (), output)
 
 
 def test_a_layer_rounds_ties_to_even():
@@ -45,7 +45,7 @@ def test_steps_may_be_one_per_channel():
 def test_a_weight_whose_biases_fit_is_left_alone():
     weight = torch.tensor([[100.0], [-3.0]])
 
-    integers, steps = xnnpack.fitted(weight, torch.tensor([0.5, 0.25]), torch.tensor([1e6, -1e6]), 0.1, 0)
+    integers, steps = one_factor.fitted(weight, torch.tensor([0.5, 0.25]), torch.tensor([1e6, -1e6]), 0.1, 0)
 
     assert torch.equal(integers, weight)
     assert steps.tolist() == [0.5, 0.25]
@@ -54,7 +54,7 @@ def test_a_weight_whose_biases_fit_is_left_alone():
 def test_a_channel_whose_bias_does_not_fit_gets_larger_steps_and_smaller_integers():
     weight = torch.tensor([[100.0], [100.0]])
 
-    integers, steps = xnnpack.fitted(weight, torch.tensor([1e-9, 1.0]), torch.tensor([8.0, 8.0]), 1.0, 0)
+    integers, steps = one_factor.fitted(weight, torch.tensor([1e-9, 1.0]), torch.tensor([8.0, 8.0]), 1.0, 0)
 
     assert steps.tolist() == [pytest.approx(8e-9), 1.0]  # 8e9 steps are more than 2^32
     assert integers.tolist() == [[12.0], [100.0]]
@@ -85,7 +85,7 @@ def test_a_negative_step_makes_it_a_difference():
 
 @given(x=st.integers(-128, 127), y=st.integers(-128, 127), scales=st.tuples(*[st.floats(0.01, 1.0)] * 3))
 def test_a_sum_is_within_a_step_of_the_sum_of_reals(x, y, scales):
-    a, b, out = map(xnnpack.single, scales)
+    a, b, out = map(one_factor.single, scales)
 
     result = xnnpack.added(row(x), row(y), a, b, Output(out, -(10**6), 10**6)).item()
 
@@ -93,7 +93,7 @@ def test_a_sum_is_within_a_step_of_the_sum_of_reals(x, y, scales):
 
 
 def test_a_product_rounds_ties_to_even():
-    assert xnnpack.multiplied(row(1, 3, 5), row(1), 1.0, 0.5, WIDE).tolist() == [[0, 2, 2]]
+    assert one_factor.multiplied(row(1, 3, 5), row(1), 1.0, 0.5, WIDE).tolist() == [[0, 2, 2]]
 
 
 def test_a_mean_sums_integers_and_rounds_once():

@@ -11,8 +11,8 @@ import torch
 from onnx import NodeProto, numpy_helper
 
 from quaver.export.onnx import drop_unread, refill
+from quaver.int8.one_factor import fitted
 from quaver.int8.onnxruntime import ZERO, quantized
-from quaver.int8.xnnpack import fitted
 
 _CLAMPS = ("Relu", "Clip")
 _SHIFTED = "signed_zero_point"

@@ -16,8 +16,8 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from quaver.int8.kernels import fixed_integers
 from quaver.int8.lowering import is_dequantize
+from quaver.int8.one_factor import fitted
 from quaver.int8.rounded_once import is_rounded, limits_of
-from quaver.int8.xnnpack import fitted
 from quaver.int8.xnnpack_lowering import pool_of, weight_in_int8
 from quaver.operators import activation_inputs, argument, is_stored, keeps_range, packet
 from quaver.passes.quantized_ops import pair, quantized

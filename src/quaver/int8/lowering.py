@@ -11,6 +11,7 @@ from typing import Any
 from torch import fx
 
 from quaver.int8 import kernels
+from quaver.int8.walk import Walk
 from quaver.operators import ACTIVATIONS, argument, is_parameter, packet
 from quaver.quantizers.arithmetic import dequantize
 
@@ -76,39 +77,25 @@ Integers = tuple[fx.Node, Any]
 
 
 @dataclass
-class _Lowering:
-    """One walk over a graph, copying node by node."""
+class _Lowering(Walk):
+    """A lowering; what only readers in float need is spare."""
 
-    result: fx.Graph = field(default_factory=fx.Graph)
-    copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
     integers: dict[fx.Node, Integers] = field(default_factory=dict)  # of a fake-quant or dequantize node: ready to use
     convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms and activations
     sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(
         default_factory=dict
     )  # what was added to them, in steps of the other operand
     done: set[fx.Node] = field(default_factory=set)
-    spare: list[fx.Node] = field(default_factory=list)  # for readers that compute in float; dropped if there are none
 
     def run(self, graph: fx.Graph) -> fx.Graph:
         for node in graph.nodes:
             if node not in self.done:
                 self.copies[node] = self.lowered(node) or self.copy(node)
-        for node in reversed(self.spare):
-            if not node.users:
-                self.result.erase_node(node)
-        return self.result
-
-    def copy(self, node: fx.Node) -> fx.Node:
-        twin = self.result.node_copy(node, lambda old: self.copies[old])
-        twin.meta = dict(node.meta)
-        return twin
+        return self.without_spare()
 
     def spared(self, node: fx.Node) -> fx.Node:
         self.spare.append(node)
         return node
-
-    def call(self, function: Any, *args: Any) -> fx.Node:
-        return self.result.call_function(function, fx.map_arg(args, lambda old: self.copies.get(old, old)))
 
     def lowered(self, node: fx.Node) -> fx.Node | None:
         if is_fake_quant(node):

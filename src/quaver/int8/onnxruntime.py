@@ -1,14 +1,13 @@
 """ONNX Runtime's integer arithmetic: what a program for it computes.
 
-Like XNNPACK it adds an int32 bias to the sum of products, multiplies by one float32 per channel and rounds once. It
-quantizes by a division, where others multiply, and adds in float32. Integers come and go as float32, less their zero point.
+Convolutions, linear layers and products as in `one_factor`. It quantizes by a division, where others multiply, and adds in
+float32. Integers come and go as float32, less their zero point.
 """
 
 import torch
 from torch import Tensor
 
-from quaver.int8.rounded_once import Output
-from quaver.int8.xnnpack import single
+from quaver.int8.one_factor import Output, single
 
 ZERO = 128
 """Signed integers are stored with this added."""
@@ -27,8 +26,3 @@ def added(x: Tensor, y: Tensor, x_scale: float, y_scale: float, zeros: tuple[int
     constant = single(zero - single(single(first * x_zero) + single(second * y_zero)))
     total = (x + x_zero) * first + ((y + y_zero) * second + constant)
     return total.round_().sub_(zero).clamp_(output.low, output.high)
-
-
-def multiplied(x: Tensor, y: Tensor, x_scale: float, y_scale: float, output: Output) -> Tensor:
-    """``x · y``."""
-    return output.of(x * y, single(single(x_scale * y_scale) / output.scale))

@@ -6,13 +6,15 @@ written. Which ops it computes in one step, and how, is each engine's own: `xnnp
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from quaver.int8.kernels import stored_integers
 from quaver.int8.lowering import is_dequantize, is_quantize
+from quaver.int8.one_factor import Output
+from quaver.int8.walk import Walk
 from quaver.operators import argument, packet
 from quaver.quantizers.arithmetic import dequantize
 
@@ -20,18 +22,6 @@ BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}
 """Ops with a weight and a bias, and the output's channel axis."""
 
 _CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-
-
-class Output(NamedTuple):
-    """The grid an op rounds to: its step, and the first and last integer that it, or a clamp behind the op, allows."""
-
-    scale: float
-    low: int
-    high: int
-
-    def of(self, total: Tensor, multiplier: Tensor | float) -> Tensor:
-        """``total · multiplier``, to the nearest integer, ties to even."""
-        return (total * multiplier).round_().clamp_(self.low, self.high)
 
 
 def limits_of(node: fx.Node) -> tuple[float, float] | None:
@@ -64,13 +54,10 @@ def two(sizes: Any) -> list[int]:
 
 
 @dataclass
-class RoundedOnce:
-    """One walk over a graph, copying node by node."""
+class RoundedOnce(Walk):
+    """A lowering; what is computed in vain, because its rounded result is computed in one step, is spare."""
 
-    result: fx.Graph = field(default_factory=fx.Graph)
-    copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
     integers: dict[fx.Node, tuple[fx.Node, Any]] = field(default_factory=dict)  # of a dequantize: integers and step
-    spare: list[fx.Node] = field(default_factory=list)  # computed in vain if its rounded result is computed in one step
 
     @staticmethod
     def quantized(x: Tensor, scale: float, low: int, high: int) -> Tensor:
@@ -87,20 +74,7 @@ class RoundedOnce:
             self.copies[node] = self.dequantized(node) if is_dequantize(node) else self.copy(node)
             if node.op == "call_function" and not node.is_impure():
                 self.spare.append(self.copies[node])
-        for node in reversed(self.spare):
-            if not node.users:
-                self.result.erase_node(node)
-        return self.result
-
-    def copy(self, node: fx.Node) -> fx.Node:
-        """The node as it is."""
-        twin = self.result.node_copy(node, lambda old: self.copies[old])
-        twin.meta = dict(node.meta)
-        return twin
-
-    def call(self, function: Any, *args: Any) -> fx.Node:
-        """A call of a kernel with nodes of the new graph, or of the old."""
-        return self.result.call_function(function, fx.map_arg(args, lambda old: self.copies.get(old, old)))
+        return self.without_spare()
 
     def dequantized(self, node: fx.Node) -> fx.Node:
         """What integers stand for; how the engine comes to them is decided here."""

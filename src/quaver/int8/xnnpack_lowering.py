@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import fx
 
-from quaver.int8 import xnnpack
+from quaver.int8 import one_factor, xnnpack
 from quaver.int8.kernels import fixed_integers
 from quaver.int8.lowering import is_dequantize
-from quaver.int8.rounded_once import BIASED, Output, RoundedOnce, is_rounded, two
+from quaver.int8.one_factor import Output
+from quaver.int8.rounded_once import BIASED, RoundedOnce, is_rounded, two
 from quaver.operators import argument, is_stored, packet
 
 aten = torch.ops.aten
@@ -51,12 +52,12 @@ class _ForXNNPACK(RoundedOnce):
         if weight_in_int8(node) is not None and name in BIASED:
             axes, arguments = (int(name == "conv_transpose2d"), BIASED[name]), tuple(node.args[3:])
             bias = argument(node, "bias")
-            return self.call(xnnpack.biased, node.target, x, y, bias, x_scale, y_scale, axes, arguments, output)
+            return self.call(one_factor.biased, node.target, x, y, bias, x_scale, y_scale, axes, arguments, output)
         if weight_in_int8(node) is not None:
             weight = self.call(torch.t, y)
-            return self.call(xnnpack.biased, aten.linear.default, x, weight, None, x_scale, y_scale, (0, -1), (), output)
+            return self.call(one_factor.biased, aten.linear.default, x, weight, None, x_scale, y_scale, (0, -1), (), output)
         if name in ("add", "sub", "mul") and isinstance(node.args[1], fx.Node) and "alpha" not in node.kwargs:
-            function = xnnpack.multiplied if name == "mul" else xnnpack.added
+            function = one_factor.multiplied if name == "mul" else xnnpack.added
             return self.call(function, x, y, x_scale, -y_scale if name == "sub" else y_scale, output)
         if name == "avg_pool2d" and (pool := pool_of(node)) is not None:
             return self.call(xnnpack.average, x, x_scale, *pool, output)

@@ -1,0 +1,32 @@
+"""Copying a graph node by node, with some of its nodes replaced: what every lowering does."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+
+@dataclass
+class Walk:
+    """The graph that grows, and what became of each node of the old one."""
+
+    result: fx.Graph = field(default_factory=fx.Graph)
+    copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
+    spare: list[fx.Node] = field(default_factory=list)  # dropped at the end if nobody reads them
+
+    def copy(self, node: fx.Node) -> fx.Node:
+        """The node as it is."""
+        twin = self.result.node_copy(node, lambda old: self.copies[old])
+        twin.meta = dict(node.meta)
+        return twin
+
+    def call(self, function: Any, *args: Any) -> fx.Node:
+        """A call of a kernel with nodes of the new graph, or of the old."""
+        return self.result.call_function(function, fx.map_arg(args, lambda old: self.copies.get(old, old)))
+
+    def without_spare(self) -> fx.Graph:
+        """The new graph, less what is computed in vain."""
+        for node in reversed(self.spare):
+            if not node.users:
+                self.result.erase_node(node)
+        return self.result
