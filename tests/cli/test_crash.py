@@ -12,53 +12,29 @@ from children import child
 
 TESTS, SOURCE = Path(__file__).parent.parent, Path(quaver.__file__).parent.parent
 
-# One process that forks children, so that torch is imported once.
 KILLING = """
 import json, os, random, signal
 import torch
 torch.set_num_threads(1)
-import openvino, onnx, onnxscript, torch.onnx
-from quaver.cli.main import app
+from forks import forked
 
 random.seed(5)
 FLAGS = ["--model", "tiny:net", "--image_shape", "3,8,8", "--float_epochs", "1", "--num_epochs", "2", "--batch_size", "64",
          "--checkpoint_period", "4", "--ema", "0.9", "--lr", "0.05", "--verify_images", "40"]
 
 
-def forked(out, *more, die=None):
-    child = os.fork()
-    if child == 0:
-        log = os.open(out + ".log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(log, 1), os.dup2(log, 2)
-        if die:
-            die_at(*die)
-        try:
-            app(["quantize", *FLAGS, "--model_save_dir", out, *more])
-        except SystemExit as end:
-            os._exit(end.code or 0)
-        os._exit(99)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def die_at(owner, name, nth):
-    works, calls = getattr(owner, name), []
-
-    def function(*args, **kwargs):
-        calls.append(1)
-        if len(calls) == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return works(*args, **kwargs)
-
-    setattr(owner, name, function)
+def quantize(out, *more, at=None):
+    return forked(out, ["quantize", *FLAGS, "--model_save_dir", out, *more], at)
 
 
 # in the middle of a step, of writing a file, and of giving it its name
 PLACES = [(torch.optim.SGD, "step", 20), (os, "fsync", 25), (os, "replace", 10)]
-codes = {"whole": forked("whole"), "kills": []}
+codes = {"whole": quantize("whole"), "kills": []}
 for turn in range(6):
     owner, name, most = PLACES[turn % len(PLACES)]
-    codes["kills"].append(forked("killed", "--checkpoint", "killed", die=(owner, name, random.randint(1, most))))
-codes["last"] = forked("killed", "--checkpoint", "killed")
+    place = (signal.SIGKILL, owner, name, random.randint(1, most))
+    codes["kills"].append(quantize("killed", "--checkpoint", "killed", at=place))
+codes["last"] = quantize("killed", "--checkpoint", "killed")
 print(json.dumps(codes))
 """
 

@@ -12,50 +12,15 @@ from children import child
 
 TESTS, SOURCE = Path(__file__).parent.parent, Path(quaver.__file__).parent.parent
 
-# One process that forks children, so that torch is imported once. A child halts itself at a place; its parent then sends
-# the signal and lets it go on, so that it always comes in the middle.
+# A child halts itself at a place; its parent then sends the signal and lets it go on, so that it always comes in the middle.
 STOPPING = """
-import json, os, shlex, signal, sys, time
+import json, os, shlex, signal
 import torch
 torch.set_num_threads(1)
-import openvino, onnx, onnxscript, torch.onnx
-from quaver.cli.main import main
-from quaver.data import Loader
+from forks import forked
 
 FLAGS = ["--model", "tiny:net", "--image_shape", "3,8,8", "--float_epochs", "1", "--num_epochs", "2", "--batch_size", "128",
          "--checkpoint_period", "1000", "--log_period", "4", "--ema", "0.9", "--lr", "0.05", "--verify_images", "40"]
-
-
-def forked(out, words, halt=None, number=0):
-    child = os.fork()
-    if child == 0:
-        log = os.open(out + ".log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(log, 1), os.dup2(log, 2)
-        if halt:
-            halt_at(*halt)
-        sys.argv = ["quaver", *words]
-        try:
-            main()
-        except SystemExit as end:
-            os._exit(end.code or 0)
-        os._exit(99)
-    if halt:
-        assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]), open(out + ".log").read()
-        os.kill(child, number)
-        os.kill(child, signal.SIGCONT)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def halt_at(owner, name, nth):
-    works, calls = getattr(owner, name), []
-
-    def function(*args, **kwargs):
-        calls.append(1)
-        if len(calls) == nth:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return works(*args, **kwargs)
-
-    setattr(owner, name, function)
 
 
 def told(out):
@@ -74,7 +39,7 @@ STOPS = [
 whole = forked("whole", ["quantize", *FLAGS, "--model_save_dir", "whole"])
 stops, command = [], ["quantize", *FLAGS, "--model_save_dir", "stopped thrice"]
 for number, place in STOPS:
-    code = forked("stopped thrice", command, place, number)
+    code = forked("stopped thrice", command, (signal.SIGSTOP, *place), number)
     words, command = told("stopped thrice")
     stops.append([code, words, max(name for name in os.listdir("stopped thrice/checkpoints") if name.endswith("json"))])
 print(json.dumps([whole, stops, forked("stopped thrice", command)]))

@@ -16,19 +16,7 @@ from quaver.training.checkpoint import Checkpoint, Checkpoints
 from quaver.training.interruption import Interruption
 from quaver.training.listener import MetricsFile
 from quaver.training.trainer import Trainer
-from tiny import Noise, assert_same_state, state_of, tiny_job, tiny_program
-
-
-class Kept(Checkpoints):
-    """Keeps every checkpoint as it would be read back, in memory."""
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        object.__setattr__(self, "all", [])
-
-    def save(self, checkpoint):
-        super().save(checkpoint)
-        self.all.append(self.read(checkpoint.name))
+from tiny import Kept, Noise, assert_same_state, state_of, tiny_job, tiny_program
 
 
 def some(number=1, **record):

@@ -5,9 +5,8 @@ import torch
 from torch import nn
 
 import quaver
-from quaver.training.checkpoint import Checkpoints
 from quaver.training.trainer import Trainer
-from tiny import assert_same_state, state_of, tiny_job
+from tiny import Kept, assert_same_state, state_of, tiny_job
 
 OPTIONS = {"num_epochs": 2, "lr": 0.02, "ema": 0.9, "checkpoint_period": 3, "watchdog_period": 2}
 
@@ -17,18 +16,6 @@ def program():
     torch.manual_seed(0)
     body = (nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
     return quaver.quant_aware(nn.Sequential(*body, nn.Flatten(), nn.Linear(4, 4)), example_inputs=(torch.zeros(1, 3, 8, 8),))
-
-
-class Kept(Checkpoints):
-    """Checkpoints that are all remembered."""
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        object.__setattr__(self, "all", [])
-
-    def save(self, checkpoint):
-        super().save(checkpoint)
-        self.all.append(self.read(checkpoint.name))
 
 
 @pytest.fixture

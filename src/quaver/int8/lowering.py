@@ -19,7 +19,8 @@ _AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
 _MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
 _UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view"}
 _HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
-_BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}  # the output's channel axis
+BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}
+"""Ops with a weight and a bias, and the output's channel axis."""
 
 
 def is_fake_quant(node: Any) -> bool:
@@ -55,7 +56,7 @@ def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
 
 def adds_in_place(convolved: fx.Node, shortcut: fx.Node) -> bool:
     """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads from it."""
-    while packet(convolved) not in _BIASED:  # its batch norm, its activation
+    while packet(convolved) not in BIASED:  # its batch norm, its activation
         convolved = convolved.args[0]  # type: ignore[assignment]
     return convolved.args[0] is not shortcut
 
@@ -107,8 +108,8 @@ class _Lowering(Walk):
         if node.op != "call_function":
             return None
         name, known = packet(node), [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
-        if name in _BIASED and known[1]:
-            return self.biased(node, _BIASED[name])
+        if name in BIASED and known[1]:
+            return self.biased(node, BIASED[name])
         if name in _MATRIX_PRODUCTS and any(known):
             (x, x_scale), (y, y_scale) = (self.integers.get(arg, (arg, 1.0)) for arg in node.args[:2])  # type: ignore[arg-type]
             return self.call(kernels.matrix_product, node.target, x, y, x_scale, y_scale)

@@ -5,9 +5,9 @@ from typing import Any
 from torch import fx
 
 from quaver.int8 import one_factor, onnxruntime
-from quaver.int8.lowering import is_dequantize
+from quaver.int8.lowering import BIASED, is_dequantize
 from quaver.int8.one_factor import Output
-from quaver.int8.rounded_once import BIASED, RoundedOnce
+from quaver.int8.rounded_once import RoundedOnce
 from quaver.operators import argument, packet
 
 

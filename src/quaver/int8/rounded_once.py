@@ -18,9 +18,6 @@ from quaver.int8.walk import Walk
 from quaver.operators import argument, packet
 from quaver.quantizers.arithmetic import dequantize
 
-BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}
-"""Ops with a weight and a bias, and the output's channel axis."""
-
 _CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
 
 

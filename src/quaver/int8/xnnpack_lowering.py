@@ -8,9 +8,9 @@ from torch import fx
 
 from quaver.int8 import one_factor, xnnpack
 from quaver.int8.kernels import fixed_integers
-from quaver.int8.lowering import is_dequantize
+from quaver.int8.lowering import BIASED, is_dequantize
 from quaver.int8.one_factor import Output
-from quaver.int8.rounded_once import BIASED, RoundedOnce, is_rounded, two
+from quaver.int8.rounded_once import RoundedOnce, is_rounded, two
 from quaver.operators import argument, is_stored, packet
 
 aten = torch.ops.aten
