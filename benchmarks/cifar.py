@@ -1,5 +1,6 @@
 """What the accuracy benchmarks share: CIFAR-10 in the accelerator's memory, training on it, variants in parallel."""
 
+import json
 import subprocess
 import sys
 import time
@@ -92,6 +93,22 @@ def in_parallel(flag: str, values: Sequence[str], jobs: int) -> None:
         time.sleep(0.2)
     if failed:
         sys.exit(f"{failed} of {len(values)} failed")
+
+
+def each_variant(flag: str, wanted: Sequence[str], options: Namespace, run: Callable[[str], Any]) -> list[dict[str, Any]]:
+    """Run every variant, here or in processes of their own, and read the figures that each leaves in ``--out``."""
+    if options.jobs > 1:
+        in_parallel(flag, wanted, options.jobs)
+    else:
+        for variant in wanted:
+            run(variant)
+    return [json.loads((Path(options.out) / f"{variant}.json").read_text()) for variant in wanted]
+
+
+def leave(variant: str, figures: dict[str, Any], options: Namespace) -> None:
+    """Write and print the figures of a variant."""
+    (Path(options.out) / f"{variant}.json").write_text(json.dumps(figures) + "\n")
+    print(json.dumps(figures), flush=True)
 
 
 def batches(images: Tensor, labels: Tensor, size: int) -> Iterator[Images]:

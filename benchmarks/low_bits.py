@@ -8,7 +8,6 @@ quantized, sums stay float, as in the paper (Esser et al., 2020), which on Image
 float: ResNet-18 70.5 float, 71.1 at W4A4; ResNet-50 76.9 and 76.7.
 """
 
-import json
 import time
 import warnings
 from argparse import Namespace
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import quaver
-from cifar import OPTIONS, Images, accuracy, both_sets, in_parallel, train, trained_model
+from cifar import OPTIONS, Images, accuracy, both_sets, each_variant, leave, train, trained_model
 from measure import arguments, report
 
 warnings.filterwarnings("ignore", module="torch")
@@ -47,8 +46,7 @@ def run(bits: str, options: Namespace, data: Images, test: Images) -> None:
     frozen, int8 = quaver.convert(qat.eval(), save_int8=True)
     figures = {"bits": bits, "top1": accuracy(frozen, test), "losses": log, "seconds": round(time.time() - start)}
     quaver.save(int8.to("cpu"), Path(options.out) / bits)
-    (Path(options.out) / f"{bits}.json").write_text(json.dumps(figures) + "\n")
-    print(json.dumps(figures), flush=True)
+    leave(bits, figures, options)
 
 
 def main() -> None:
@@ -67,12 +65,7 @@ def main() -> None:
         run(wanted[0], options, data, test)
         return
     float_top1 = accuracy(trained_model("resnet20", options, data), test)
-    if options.jobs > 1:
-        in_parallel("--bits", wanted, options.jobs)
-    else:
-        for bits in wanted:
-            run(bits, options, data, test)
-    figures = [json.loads((Path(options.out) / f"{bits}.json").read_text()) for bits in wanted]
+    figures = each_variant("--bits", wanted, options, lambda bits: run(bits, options, data, test))
     rows = [{"bits": "float", "top1": float_top1, "drop": 0.0}]
     rows += [{"bits": one["bits"], "top1": one["top1"], "drop": float_top1 - one["top1"]} for one in figures]
     report("Learned steps, ResNet-20, CIFAR-10 top-1", rows, options.json)

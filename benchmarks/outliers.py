@@ -15,7 +15,6 @@ The weights that read a large channel are as much smaller, and their gradients a
 ordinary learning rate is not stable either.
 """
 
-import json
 import time
 import warnings
 from argparse import Namespace
@@ -26,7 +25,7 @@ import torch
 from torch import nn
 
 import quaver
-from cifar import OPTIONS, Images, accuracy, both_sets, in_parallel, train, trained_model
+from cifar import OPTIONS, Images, accuracy, both_sets, each_variant, leave, train, trained_model
 from measure import arguments, report
 from quaver.quantizers import PACT, LearnedStep
 
@@ -74,7 +73,7 @@ def prepared(way: str, model: nn.Module, data: Images) -> tuple[quaver.Program, 
     return qat, [{"params": list(qat.quantizer_parameters()), "lr": LR / 10, "weight_decay": 0.0}]
 
 
-def run(way: str, options: Namespace, data: Images, test: Images) -> dict[str, Any]:
+def run(way: str, options: Namespace, data: Images, test: Images) -> None:
     start = time.time()
     model = with_outliers(trained_model("mobilenet_v1", options, data), options.factor, options.per)
     qat, own = prepared(way, model, data)
@@ -86,9 +85,7 @@ def run(way: str, options: Namespace, data: Images, test: Images) -> dict[str, A
     figures |= {"seconds": round(time.time() - start)}
     if all(bool(torch.isfinite(value).all()) for value in qat.parameters()):
         quaver.save(quaver.convert(qat, save_int8=True)[1].to("cpu"), Path(options.out) / way)
-    (Path(options.out) / f"{way}.json").write_text(json.dumps(figures) + "\n")
-    print(json.dumps(figures), flush=True)
-    return figures
+    leave(way, figures, options)
 
 
 def main() -> None:
@@ -110,12 +107,7 @@ def main() -> None:
         return
     plain = accuracy(trained_model("mobilenet_v1", options, data), test)
     rescaled = accuracy(with_outliers(trained_model("mobilenet_v1", options, data), options.factor, options.per), test)
-    if options.jobs > 1:
-        in_parallel("--ways", ways, options.jobs)
-    else:
-        for way in ways:
-            run(way, options, data, test)
-    figures = [json.loads((Path(options.out) / f"{way}.json").read_text()) for way in ways]
+    figures = each_variant("--ways", ways, options, lambda way: run(way, options, data, test))
     rows = [
         {"way": "float", "top1": plain, "drop": 0.0},
         {"way": "float, rescaled", "top1": rescaled, "drop": plain - rescaled},
