@@ -6,7 +6,7 @@
 
 DIR holds cifar-10-batches-bin. For each model: float training, then quantization-aware training for a fifth of the epochs
 from those weights; OUT/MODEL gets the float weights, the int8 program, a log line for every epoch, and the figures.
-``--only full_range`` trains without ``saturation_safe``, into OUT/MODEL/full_range; ``--only qat --target onnx`` for another
+``--only full_range`` trains without ``saturation_safe``, into OUT/MODEL/full_range (`saturation_safe.py`: several seeds); ``--only qat --target onnx`` for another
 engine, into OUT/MODEL/int8_onnx; `faithful.py` holds all of them against their engines.
 """
 
@@ -36,7 +36,8 @@ MODELS = {
     "vgg16_bn": 0.1,
     "googlenet": 0.1,
 }
-QAT_LR = 0.02
+# With quantizers, of that rate.
+QAT_LR = 0.1
 
 
 class Run:
@@ -78,18 +79,29 @@ def train_float(run: Run, data: Images, test: Images) -> None:
     run.note("float", epochs=run.options.epochs, float=accuracy(model, test), float_seconds=round(time.time() - start))
 
 
-def train_int8(run: Run, data: Images, test: Images, *, safe: bool = True) -> None:
-    start = time.time()
-    model = load_weights(zoo_model(run.name, run.options), run.folder / "float.safetensors", run.options)
-    epochs = run.options.qat_epochs or max(1, run.options.epochs // 5)
+def trained_with_quantizers(
+    name: str, weights: Path, options: Namespace, data: Images, *, safe: bool = True, on_epoch: Any = lambda *_: None
+) -> quaver.Program:
+    """A model from its float weights, trained on with quantizers for a fifth of the epochs."""
+    model = load_weights(zoo_model(name, options), weights, options)
     example = data[0][:2].contiguous(memory_format=torch.channels_last)
-    config = {"saturation_safe": safe, "target": run.options.target}
-    qat = quaver.quant_aware(model, config, example_inputs=(example,))
-    kind = ("int8" if safe else "full_range") + ("" if run.options.target == "openvino" else f"_{run.options.target}")
-    train(qat, data, epochs, QAT_LR, warm_up=0.05, on_epoch=run.log(kind))
-    _, int8 = quaver.convert(qat, save_int8=True)
-    quaver.save(int8.to("cpu"), run.folder / kind)
-    run.note(kind, **{f"{kind}_epochs": epochs, kind: accuracy(qat, test), f"{kind}_seconds": round(time.time() - start)})
+    qat = quaver.quant_aware(model, {"saturation_safe": safe, "target": options.target}, example_inputs=(example,))
+    train(qat, data, qat_epochs(options), QAT_LR * MODELS[name], warm_up=0.05, on_epoch=on_epoch)
+    return qat
+
+
+def qat_epochs(options: Namespace) -> int:
+    return options.qat_epochs or max(1, options.epochs // 5)
+
+
+def train_int8(run: Run, data: Images, test: Images, *, safe: bool = True) -> None:
+    start, target = time.time(), run.options.target
+    kind = ("int8" if safe else "full_range") + ("" if target == "openvino" else f"_{target}")
+    weights = run.folder / "float.safetensors"
+    qat = trained_with_quantizers(run.name, weights, run.options, data, safe=safe, on_epoch=run.log(kind))
+    top1 = accuracy(qat, test)
+    quaver.save(quaver.convert(qat, save_int8=True)[1].to("cpu"), run.folder / kind)
+    run.note(kind, **{f"{kind}_epochs": qat_epochs(run.options), kind: top1, f"{kind}_seconds": round(time.time() - start)})
 
 
 def deploy(run: Run, test: Images) -> None:

@@ -144,7 +144,6 @@ def train(
     cycle. ``on_epoch`` is told the epoch, its mean loss and its seconds.
     """
     images, labels = data
-    cuda = images.is_cuda
     others = {id(value) for group in own for value in group["params"]}
     values = [value for value in model.parameters() if id(value) not in others]
     matrices, vectors = ([value for value in values if (value.dim() > 1) == many] for many in (True, False))
@@ -154,19 +153,68 @@ def train(
     peaks = [group["lr"] for group in optimizer.param_groups]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peaks, total_steps=steps, pct_start=warm_up, div_factor=10)
     model.train()
+    step = Step(model)
     for epoch in range(epochs):
         start, total, seen = time.time(), torch.zeros((), device=images.device), 0
         for x, y in batches(images, labels, size):
-            if cuda:
-                x = x.contiguous(memory_format=torch.channels_last)
-            with torch.autocast(images.device.type, torch.bfloat16, enabled=cuda):
-                loss = F.cross_entropy(model(x), y, label_smoothing=0.05)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
+            total += step(x, y)
             optimizer.step()
             schedule.step()
-            total, seen = total + loss.detach(), seen + 1
+            seen += 1
         on_epoch(epoch, float(total / seen), time.time() - start)
+
+
+class Step:
+    """Forward, loss and backward of a batch: gradients in place, and the loss.
+
+    On an accelerator these images are so small that launching a kernel takes longer than running it: after a few steps as
+    they are, one is recorded as a CUDA graph, and all others replay it.
+    """
+
+    BEFORE_RECORDING = 8
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model, self.done = model, 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.images = self.labels = self.loss = torch.empty(0)
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        if not x.is_cuda:
+            return self.run(x, y)
+        x = x.contiguous(memory_format=torch.channels_last)
+        if self.done < self.BEFORE_RECORDING:
+            self.done += 1
+            return self.beside(lambda: self.run(x, y))
+        if self.graph is None:
+            self.record(x, y)
+        self.images.copy_(x)
+        self.labels.copy_(y)
+        self.graph.replay()
+        return self.loss
+
+    def run(self, x: Tensor, y: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
+            loss = F.cross_entropy(self.model(x), y, label_smoothing=0.05)
+        self.model.zero_grad(set_to_none=True)
+        loss.backward()
+        return loss.detach()
+
+    def record(self, x: Tensor, y: Tensor) -> None:
+        self.images, self.labels = x.clone(memory_format=torch.channels_last), y.clone()
+        self.model.zero_grad(set_to_none=True)  # so that recording gives the gradients their places
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.loss = self.run(self.images, self.labels)
+
+    @staticmethod
+    def beside(job: Callable[[], Tensor]) -> Tensor:
+        """On a stream of its own, as steps before a recording must be."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            result = job()
+        torch.cuda.current_stream().wait_stream(stream)
+        return result
 
 
 @torch.no_grad()
