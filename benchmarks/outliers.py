@@ -59,7 +59,7 @@ def prepared(way: str, model: nn.Module, data: Images) -> tuple[quaver.Program, 
     if way == "plain":
         return quaver.quant_aware(model, example_inputs=example), []
     analysis = quaver.analyze(model, data[0][:2048].split(256))
-    thresholds = {one.quantizer: max(one.percentiles["99"], 1e-3) for one in analysis.tensors}
+    thresholds = {name: max(value, 1e-3) for name, value in analysis.thresholds(by="p99").items()}
     if way == "pact":
         qat = quaver.quant_aware(model, example_inputs=example, act_preprocess_func=PACT(thresholds=thresholds))
         return qat, [{"params": list(qat.quantizer_parameters()), "lr": LR, "weight_decay": 1e-4}]

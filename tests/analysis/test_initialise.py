@@ -35,6 +35,33 @@ def test_every_quantizer_starts_at_what_was_measured(patterns, batches, analysis
     assert float(qat.quantizer("x").threshold) == pytest.approx(getattr(analysis.tensor("x"), by), rel=1e-6)
 
 
+def test_a_percentile_leaves_outliers_out_of_the_range():
+    images = torch.rand(8, 3, 16, 16).clamp_min(0.01)
+    images[0, 0, 0, 0] = 1000.0
+    net = nn.Conv2d(3, 4, 3)
+    analysis = quaver.analyze(net, [images])
+    qat = prepared(net, images)
+
+    analysis.initialise(qat, by="p99")
+
+    assert analysis.tensor("input").largest == 1000
+    assert 0.98 < float(qat.quantizer("input").threshold) < 1.02
+    assert analysis.thresholds(by="p99")["input"] == analysis.tensor("input").percentiles["99"]
+
+
+def test_a_tensor_of_nearly_nothing_but_zeros_starts_at_its_largest_value():
+    images = torch.zeros(8, 3, 16, 16)
+    images[0, 0, 0, 0] = 3.0
+    net = nn.Conv2d(3, 4, 3)
+    analysis = quaver.analyze(net, [images])
+    qat = prepared(net, images)
+
+    analysis.initialise(qat, by="p99")
+
+    assert analysis.tensor("input").percentiles["99"] == 0
+    assert float(qat.quantizer("input").threshold) == pytest.approx(3)
+
+
 def test_tensors_that_share_a_quantizer_keep_places_of_their_own(patterns, batches, analysis):
     qat = prepared(patterns, batches[0])
 

@@ -60,6 +60,8 @@ def changed(path, change):
         (lambda content: content["tensors"][0].update(largest=float("nan")), "not a finite number"),
         (lambda content: content["tensors"][0].update(moving_max=-1), "has a negative range"),
         (lambda content: content["tensors"][0].update(slot=-1), "has a negative range"),
+        (lambda content: content["tensors"][0]["percentiles"].update({"99": -1.0}), "a percentile that is missing or negative"),
+        (lambda content: content["tensors"][0]["percentiles"].pop("99"), "a percentile that is missing or negative"),
         (lambda content: content["tensors"][0].update(name=3), "not a text"),
         (lambda content: content["tensors"].append(content["tensors"][0]), "tensors has a name twice"),
         (lambda content: content["tensors"][0]["histogram"].update(counts=[]), "a histogram has no bins"),

@@ -268,12 +268,17 @@ def test_ranges_and_clips_start_from_an_analysis_of_the_data_or_of_a_file(tmp_pa
     looked = run(*flags, "--analysis", "true", "--analysis_batches", "2", "--model_save_dir", tmp_path / "a")
     read = run(*flags, "--init_from", tmp_path / "a" / "analysis.json", "--model_save_dir", tmp_path / "b")
     neither = run(*flags, "--model_save_dir", tmp_path / "c")
+    lower = ["--init_from", tmp_path / "a" / "analysis.json", "--init_by", "p90"]
+    clipped = run(*flags, *lower, "--model_save_dir", tmp_path / "d")
 
-    assert looked.exit_code == read.exit_code == neither.exit_code == 0, looked.output + read.output
+    for done in (looked, read, neither, clipped):
+        assert done.exit_code == 0, done.output
     assert "looking at 2 batches first" in looked.output
-    assert "start from analysis.json" in read.output
-    weights = [(tmp_path / name / "int8" / "model.bin").read_bytes() for name in "abc"]
-    assert weights[0] == weights[1] != weights[2]
+    assert "start from analysis.json (moving_max)" in read.output
+    assert "start from analysis.json (p90)" in clipped.output
+    weights = [(tmp_path / name / "int8" / "model.bin").read_bytes() for name in "abcd"]
+    assert weights[0] == weights[1]
+    assert len(set(weights)) == 3
 
 
 def test_a_file_that_is_no_analysis_is_an_error_that_names_it(tmp_path):

@@ -5,9 +5,17 @@ from pathlib import Path
 from typing import Literal
 
 from quaver.analysis import storage
-from quaver.analysis.initialise import STATISTICS, start_ranges, thresholds_of
-from quaver.analysis.records import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics, WeightStatistics
+from quaver.analysis.initialise import start_ranges, thresholds_of
+from quaver.analysis.records import (
+    PERCENTILES,
+    LayerStatistics,
+    Proposal,
+    SensitivitySummary,
+    TensorStatistics,
+    WeightStatistics,
+)
 from quaver.config.check import check, one_of
+from quaver.config.recipe import STATISTICS
 from quaver.errors import StorageError
 from quaver.formats import Format
 from quaver.program import Program
@@ -20,7 +28,7 @@ FORMAT = Format(
     if_missing="quaver analyze writes one.",
     if_damaged="Run quaver analyze again.",
 )
-Statistic = Literal["moving_max", "largest", "best_threshold"]
+Statistic = Literal["moving_max", "largest", "best_threshold", "p99.99", "p99.9", "p99", "p90"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +69,8 @@ class Analysis:
     def initialise(self, program: Program, *, by: Statistic = "moving_max") -> list[str]:
         """Start the ranges of a prepared program's quantizers, and PACT's thresholds, from this; gives the tensors' names.
 
-        ``by``: the ``moving_max`` of each tensor, its ``largest`` value, or the ``best_threshold`` (least squared error).
+        ``by``: the ``moving_max`` of each tensor, its ``largest`` value, the ``best_threshold`` (least squared error), or a
+        percentile (``p99``), which a few outliers do not move.
         """
         return start_ranges(program, self.tensors, by)
 
@@ -101,6 +110,8 @@ def _refuse_impossible(analysis: Analysis) -> None:
     for tensor in analysis.tensors:
         if min(tensor.threshold, tensor.moving_max, tensor.largest, tensor.best_threshold) < 0 or tensor.slot < 0:
             raise storage.MisfitError(f"tensors: {tensor.name!r} has a negative range")
+        if {f"{share:g}" for share in PERCENTILES} - set(tensor.percentiles) or min(tensor.percentiles.values()) < 0:
+            raise storage.MisfitError(f"tensors: {tensor.name!r} has a percentile that is missing or negative")
     for spread in [one.histogram for one in analysis.tensors] + [one.histogram for one in analysis.weights]:
         if not spread.counts or min(spread.counts) < 0 or not spread.start < spread.end:
             raise storage.MisfitError("a histogram has no bins, no width or a negative count")

@@ -8,11 +8,10 @@ from torch import Tensor
 
 from quaver.analysis.records import TensorStatistics
 from quaver.config.check import check, one_of
+from quaver.config.recipe import STATISTICS
 from quaver.errors import QuaverWarning, StageError
 from quaver.program import Program, Stage
 from quaver.quantizers import MovingAverageAbsMax, Quantizer, RangeAbsMax
-
-STATISTICS = ("moving_max", "largest", "best_threshold")
 
 
 def start_ranges(program: Program, tensors: Iterable[TensorStatistics], by: str = "moving_max") -> list[str]:
@@ -28,7 +27,7 @@ def start_ranges(program: Program, tensors: Iterable[TensorStatistics], by: str 
         if quantizer is None or tensor.slot >= quantizer.tensors:
             continue
         clips = start_clip(quantizer, largest[tensor.quantizer])
-        if start(quantizer, tensor.slot, getattr(tensor, by)) or clips:
+        if start(quantizer, tensor.slot, tensor.figure(by)) or clips:
             started.append(tensor.name)
     if not started:
         raise StageError(
@@ -48,7 +47,7 @@ def thresholds_of(tensors: Iterable[TensorStatistics], by: str) -> dict[str, flo
     """For each quantizer the largest of its tensors' figures."""
     found: dict[str, float] = {}
     for tensor in tensors:
-        found[tensor.quantizer] = max(found.get(tensor.quantizer, 0.0), getattr(tensor, by))
+        found[tensor.quantizer] = max(found.get(tensor.quantizer, 0.0), tensor.figure(by))
     return found
 
 

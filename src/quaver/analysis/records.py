@@ -46,6 +46,14 @@ class TensorStatistics:
     not_finite: int
     histogram: Spread
 
+    def figure(self, by: str) -> float:
+        """What a range can start from: one of the thresholds by its name, or a percentile (``p99``).
+
+        A percentile can be 0, of a tensor that is nearly all zeros; no range is, and the largest value stands in.
+        """
+        found: float = (self.percentiles[by[1:]] or self.largest) if by.startswith("p") else getattr(self, by)
+        return found
+
 
 @dataclass(frozen=True, kw_only=True)
 class WeightStatistics:

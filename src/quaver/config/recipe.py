@@ -22,6 +22,8 @@ from quaver.targets import OPENVINO, TARGETS
 LR_STRATEGIES = ("piecewise_decay", "cosine_decay", "exponential_decay", "constant")
 OPTIMIZERS = ("momentum", "adamw")
 ANSWERS = ("stop", "rollback", "warn", "off")
+STATISTICS = ("moving_max", "largest", "best_threshold", "p99.99", "p99.9", "p99", "p90")
+"""The figures of an analysis that a range can start from."""
 NEVER = -1
 
 
@@ -116,6 +118,7 @@ class QuantPhase(Phase):
     analysis: bool = option(False, boolean(), "Look at the training data first, and start ranges and clips from it.")
     analysis_batches: int = option(100, whole(1), "Batches that are looked at.")
     init_from: str = option("", text("a path"), "Start ranges and clips from this file of quaver analyze instead.")
+    init_by: str = option("moving_max", one_of(*STATISTICS), "The figure of the analysis that they start from.")
     distill: float = option(0.0, number(0, 1), "Weight of learning from the float model's outputs; 0: from labels alone.")
     distill_temperature: float = option(2.0, number(0.01), "Temperature of that.")
 

@@ -74,8 +74,8 @@ class Journey:
             batches = Loader(self.setting.train.dataset, self.setting.recipe.batch_size, shuffle=True)
             analyze(fp32, islice(batches.epoch(0), phase.analysis_batches)).save(folder.analysis)
         file = Path(phase.init_from or ranks.from_first(str(folder.analysis)))
-        started = Analysis.load(file).initialise(qat)
-        self.say(f"{len(started)} ranges start from {file.name}.")
+        started = Analysis.load(file).initialise(qat, by=phase.init_by)
+        self.say(f"{len(started)} ranges start from {file.name} ({phase.init_by}).")
 
     def _float_model(self) -> Trained:
         recipe, start = self.setting.recipe, self.start
