@@ -6,8 +6,8 @@
 
 DIR holds cifar-10-batches-bin. For each model: float training, then quantization-aware training for a fifth of the epochs
 from those weights; OUT/MODEL gets the float weights, the int8 program, a log line for every epoch, and the figures.
-``--only full_range`` trains without ``saturation_safe``, into OUT/MODEL/full_range (`saturation_safe.py`: several seeds); ``--only qat --target onnx`` for another
-engine, into OUT/MODEL/int8_onnx; `faithful.py` holds all of them against their engines.
+``--only full_range`` trains without ``saturation_safe``, into OUT/MODEL/full_range (several seeds: `saturation_safe.py`);
+``--only qat --target onnx`` for another engine, into OUT/MODEL/int8_onnx; `faithful.py` holds them against their engines.
 """
 
 import json

@@ -179,6 +179,7 @@ class Step:
         self.images = self.labels = self.loss = torch.empty(0)
 
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of a batch, which stands until the next call."""
         if not x.is_cuda:
             return self.run(x, y)
         x = x.contiguous(memory_format=torch.channels_last)
@@ -193,6 +194,7 @@ class Step:
         return self.loss
 
     def run(self, x: Tensor, y: Tensor) -> Tensor:
+        """As it is, in bf16 on an accelerator."""
         with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
             loss = F.cross_entropy(self.model(x), y, label_smoothing=0.05)
         self.model.zero_grad(set_to_none=True)
@@ -200,6 +202,7 @@ class Step:
         return loss.detach()
 
     def record(self, x: Tensor, y: Tensor) -> None:
+        """Keep what `run` launches; nothing is computed."""
         self.images, self.labels = x.clone(memory_format=torch.channels_last), y.clone()
         self.model.zero_grad(set_to_none=True)  # so that recording gives the gradients their places
         self.graph = torch.cuda.CUDAGraph()

@@ -263,6 +263,19 @@ def test_event_files_hold_the_figures(tmp_path):
     assert {"float/acc_top1", "float/images_per_second"} <= set(events.Tags()["scalars"])
 
 
+@pytest.mark.parametrize(("installed", "engine"), [(True, "onnxruntime"), (False, "openvino")])
+def test_what_is_trained_for_an_engine_runs_on_it_if_it_is_there(tmp_path, monkeypatch, installed, engine):
+    if not installed:
+        monkeypatch.setattr("quaver.experiment.outcome.find_spec", lambda name: None)
+
+    done = run("quantize", *SMALL, "--float_epochs", "0", "--num_epochs", "1", "--target", "onnx", "--model_save_dir", tmp_path)
+
+    assert done.exit_code == 0, done.output
+    assert f"int8, {engine}" in done.output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["engine"], report["agreement"]) == (engine, 1.0)
+
+
 def test_ranges_and_clips_start_from_an_analysis_of_the_data_or_of_a_file(tmp_path):
     flags = ["quantize", *SMALL, "--float_epochs", "0", "--num_epochs", "1", "--use_pact", "true"]
     looked = run(*flags, "--analysis", "true", "--analysis_batches", "2", "--model_save_dir", tmp_path / "a")

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 from quaver.analysis import storage
 from quaver.analysis.initialise import start_ranges, thresholds_of
@@ -28,7 +27,6 @@ FORMAT = Format(
     if_missing="quaver analyze writes one.",
     if_damaged="Run quaver analyze again.",
 )
-Statistic = Literal["moving_max", "largest", "best_threshold", "p99.99", "p99.9", "p99", "p90"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +64,7 @@ class Analysis:
 
         return sorted(self.layers, key=noise)
 
-    def initialise(self, program: Program, *, by: Statistic = "moving_max") -> list[str]:
+    def initialise(self, program: Program, *, by: str = "moving_max") -> list[str]:
         """Start the ranges of a prepared program's quantizers, and PACT's thresholds, from this; gives the tensors' names.
 
         ``by``: the ``moving_max`` of each tensor, its ``largest`` value, the ``best_threshold`` (least squared error), or a
@@ -74,7 +72,7 @@ class Analysis:
         """
         return start_ranges(program, self.tensors, by)
 
-    def thresholds(self, *, by: Statistic = "moving_max") -> dict[str, float]:
+    def thresholds(self, *, by: str = "moving_max") -> dict[str, float]:
         """What ranges and clips start from, by the names that quantizers have: ``PACT(thresholds=analysis.thresholds())``.
 
         Where tensors share a quantizer it is the largest of them; a weight's is the largest of its values.

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -46,7 +48,7 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
 
 def _deployed(setting: Setting, folder: RunFolder, int8: Program) -> dict[str, Any]:
     """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
-    artefact, some = folder.path / "int8" / "model.xml", _Some(setting.test, setting.recipe.verify_images)
+    artefact, some = _artefact(folder, setting.recipe.quantize.target), _Some(setting.test, setting.recipe.verify_images)
     result = verify(int8, artefact, (images for images, _ in some))
     return _named("deployed", setting.task.evaluate(load(artefact), some)) | {
         "agreement": result.agreement,
@@ -55,6 +57,13 @@ def _deployed(setting: Setting, folder: RunFolder, int8: Program) -> dict[str, A
         "engine": result.engine,
         "cpu": result.cpu,
     }
+
+
+def _artefact(folder: RunFolder, target: str) -> Path:
+    """What the engine that the model was trained for reads; where that engine is not installed, what OpenVINO reads."""
+    files = {"onnx": ("int8/model.onnx", "onnxruntime"), "executorch": ("mobile/model.pte", "executorch")}
+    file, engine = files.get(target, ("int8/model.xml", "openvino"))
+    return folder.path / (file if find_spec(engine) else "int8/model.xml")
 
 
 def _about(setting: Setting) -> dict[str, Any]:
