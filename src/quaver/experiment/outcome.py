@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -14,11 +13,13 @@ from quaver.detection import Detection
 from quaver.experiment.folder import RunFolder
 from quaver.experiment.journey import Trained
 from quaver.experiment.setting import Setting
+from quaver.export import form_for
 from quaver.measure.verify import verify
 from quaver.pipeline import convert
 from quaver.program import Program
 from quaver.program.storage import WEIGHTS_PATTERN
 from quaver.runtime import load
+from quaver.targets import EXECUTORCH, OPENVINO, TARGETS, Target
 
 
 def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
@@ -35,7 +36,8 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
     write_tree(frozen, folder.path)
     ops = int8.ops()
     report = _about(setting) | _named("fp32", before.figures) | _named("qat", after.figures)
-    report |= _named("int8", setting.alone().task.evaluate(int8, setting.alone().test))
+    target = _target(setting)
+    report |= _named("int8", setting.alone().task.evaluate(form_for(int8, target), setting.alone().test))
     report |= {
         "fp32_bytes": _bytes(before),
         "int8_bytes": sum(file.stat().st_size for file in (folder.path / "int8").glob(WEIGHTS_PATTERN)),
@@ -43,12 +45,13 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
         "float_ops": {op.name: op.reason for op in ops if not op.quantized},
         "rollbacks": before.rollbacks + after.rollbacks,
     }
-    return report | (_deployed(setting.alone(), folder, int8) if setting.recipe.verify_images else {})
+    return report | (_deployed(setting.alone(), folder, int8, target) if setting.recipe.verify_images else {})
 
 
-def _deployed(setting: Setting, folder: RunFolder, int8: Program) -> dict[str, Any]:
+def _deployed(setting: Setting, folder: RunFolder, int8: Program, target: Target) -> dict[str, Any]:
     """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
-    artefact, some = _artefact(folder, setting.recipe.quantize.target), _Some(setting.test, setting.recipe.verify_images)
+    artefact = folder.path / ("mobile" if target is EXECUTORCH else "int8") / f"model{target.suffix}"
+    some = _Some(setting.test, setting.recipe.verify_images)
     result = verify(int8, artefact, (images for images, _ in some))
     return _named("deployed", setting.task.evaluate(load(artefact), some)) | {
         "agreement": result.agreement,
@@ -59,11 +62,10 @@ def _deployed(setting: Setting, folder: RunFolder, int8: Program) -> dict[str, A
     }
 
 
-def _artefact(folder: RunFolder, target: str) -> Path:
-    """What the engine that the model was trained for reads; where that engine is not installed, what OpenVINO reads."""
-    files = {"onnx": ("int8/model.onnx", "onnxruntime"), "executorch": ("mobile/model.pte", "executorch")}
-    file, engine = files.get(target, ("int8/model.xml", "openvino"))
-    return folder.path / (file if find_spec(engine) else "int8/model.xml")
+def _target(setting: Setting) -> Target:
+    """The engine that the model was trained for, or OpenVINO where that one is not installed."""
+    wanted = TARGETS[setting.recipe.quantize.target]
+    return wanted if find_spec(wanted.engine) else OPENVINO
 
 
 def _about(setting: Setting) -> dict[str, Any]:
