@@ -33,16 +33,21 @@ class Simulation:
         return list(outputs), {name: whole.numpy() for name, whole in zip(self.scales, integers, strict=True)}
 
 
-def simulation(program: Program) -> Simulation:
-    """``program``, frozen, int8 or mobile, with the integers of its quantize nodes as further outputs."""
-    nodes = [node for node in program.graphs[EVAL].nodes if is_quantize(node)]
+def simulation(program: Program, *, inside: bool = True) -> Simulation:
+    """``program``, frozen, int8 or mobile, with the integers of its quantize nodes as further outputs.
+
+    Without ``inside`` they are let go as soon as they are used: the integers of a large batch are many.
+    """
+    shown = (
+        [*zip(quantized_tensors(program), filter(is_quantize, program.graphs[EVAL].nodes), strict=True)] if inside else []
+    )
     graph = program.lowered()
     found = {node.meta["quantizes"]: node for node in graph.nodes if "quantizes" in node.meta}
     end = next(node for node in graph.nodes if node.op == "output")
-    inside: Any = [found[node.name] for node in nodes]
-    end.args = ((end.args[0], inside),)
+    further: Any = [found[node.name] for _, node in shown]
+    end.args = ((end.args[0], further),)
     graph.lint()
-    scales = {name: float(node.args[1]) for name, node in zip(quantized_tensors(program), nodes, strict=True)}  # type: ignore[arg-type]
+    scales = {name: float(node.args[1]) for name, node in shown}  # type: ignore[arg-type]
     return Simulation(scales, Executable(program, graph))
 
 

@@ -97,8 +97,9 @@ def verify(
     """
     file = find(artefact)
     run = load(file, threads)
-    comparison = _Comparison(_frozen_form(program, file))
-    inside = Inside(file, comparison.simulation.scales, threads) if layers and file.suffix != ".pte" else None
+    layers = layers and file.suffix != ".pte"
+    comparison = _Comparison(_frozen_form(program, file), layers=layers)
+    inside = Inside(file, comparison.simulation.scales, threads) if layers else None
     for batch in batches:
         images, labels = _split(batch)
         outputs, integers = comparison.simulation.run(torch.as_tensor(images))
@@ -134,8 +135,8 @@ def _shapes(shapes: list[tuple[int, ...]]) -> str:
 class _Comparison:
     """Counts over all batches."""
 
-    def __init__(self, program: Program) -> None:
-        self.simulation = simulation(program)
+    def __init__(self, program: Program, *, layers: bool) -> None:
+        self.simulation = simulation(program, inside=layers)
         self.images = self.agreeing = self.labelled = 0
         self.hits = np.zeros(4, np.int64)  # top-1 and top-5, simulated and deployed
         self.difference = self.magnitude = 0.0
