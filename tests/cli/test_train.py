@@ -268,7 +268,8 @@ def test_what_is_trained_for_an_engine_runs_on_it_if_it_is_there(tmp_path, monke
     if not installed:
         monkeypatch.setattr("quaver.experiment.outcome.find_spec", lambda name: None)
 
-    done = run("quantize", *SMALL, "--float_epochs", "0", "--num_epochs", "1", "--target", "onnx", "--model_save_dir", tmp_path)
+    flags = ["--float_epochs", "0", "--num_epochs", "1", "--target", "onnx"]
+    done = run("quantize", *SMALL, *flags, "--model_save_dir", tmp_path)
 
     assert done.exit_code == 0, done.output
     assert f"int8, {engine}" in done.output
