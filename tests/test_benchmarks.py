@@ -15,7 +15,9 @@ def test_a_benchmark_finds_what_it_imports(name, monkeypatch):
     monkeypatch.syspath_prepend(FOLDER)
     before = set(sys.modules)
     try:
-        importlib.import_module(name)
+        module = importlib.import_module(name)
     finally:
         for own in set(SCRIPTS) & (set(sys.modules) - before):
             del sys.modules[own]
+
+    assert module.__file__ == str(FOLDER / f"{name}.py")

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import quaver
+from quaver.config.recipe import STATISTICS
 from quaver.errors import QuaverWarning
 
 
@@ -24,7 +25,7 @@ def prepared(model, images, **config):
 
 
 @pytest.mark.parametrize("rule", ["moving_average_abs_max", "range_abs_max"])
-@pytest.mark.parametrize("by", ["moving_max", "largest", "best_threshold"])
+@pytest.mark.parametrize("by", STATISTICS)
 def test_every_quantizer_starts_at_what_was_measured(patterns, batches, analysis, rule, by):
     qat = prepared(patterns, batches[0], activation_quantize_type=rule)
 
@@ -32,7 +33,7 @@ def test_every_quantizer_starts_at_what_was_measured(patterns, batches, analysis
 
     assert qat.unseen() == []
     assert "x" in started
-    assert float(qat.quantizer("x").threshold) == pytest.approx(getattr(analysis.tensor("x"), by), rel=1e-6)
+    assert float(qat.quantizer("x").threshold) == pytest.approx(analysis.tensor("x").figure(by), rel=1e-6)
 
 
 def test_a_percentile_leaves_outliers_out_of_the_range():

@@ -66,6 +66,17 @@ def test_results_stay_when_the_next_batch_runs(artefact, batch):
     np.testing.assert_array_equal(first, kept)
 
 
+def test_a_batch_is_read_where_it_lies_and_left_as_it_was(artefact, batch):
+    run = quaver.runtime.load(artefact)
+    given, locked = batch.copy(), batch.copy()
+    locked.flags.writeable = False  # as memory-mapped data is
+
+    first = run(given)
+
+    np.testing.assert_array_equal(given, batch)
+    np.testing.assert_array_equal(run(locked), first)
+
+
 def test_inputs_are_described_and_others_refused_by_name(artefact, batch):
     run = quaver.runtime.load(artefact)
     (given,) = run.inputs
