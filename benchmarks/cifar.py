@@ -16,9 +16,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from quaver.models import build
+from quaver.training.classification import Classification
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 PADDING = 4
+TEMPERATURE = 2.0  # of a teacher's outputs
 # What every one of them can be told.
 OPTIONS: dict[str, Any] = {
     "data_dir": "",
@@ -135,25 +137,31 @@ def train(
     weight_decay: float = 5e-4,
     warm_up: float = 0.15,
     size: int = 256,
+    adam: bool = False,
+    teacher: nn.Module | None = None,
+    distill: float = 0.0,
     own: Sequence[dict[str, Any]] = (),
     on_epoch: Callable[[int, float, float], None] = lambda epoch, loss, seconds: None,
 ) -> None:
-    """SGD along one cycle of the learning rate, in bf16 on an accelerator; vectors (biases, batch norm) do not decay.
+    """SGD (or AdamW) along one cycle of the learning rate, in bf16 on an accelerator; biases and batch norm do not decay.
 
     ``own`` are parameter groups with options of their own, such as the quantizers'; their learning rate follows the same
-    cycle. ``on_epoch`` is told the epoch, its mean loss and its seconds.
+    cycle. ``distill`` is the weight of learning from a ``teacher``'s outputs.
+    ``on_epoch`` is told the epoch, its mean loss and its seconds.
     """
     images, labels = data
     others = {id(value) for group in own for value in group["params"]}
     values = [value for value in model.parameters() if id(value) not in others]
     matrices, vectors = ([value for value in values if (value.dim() > 1) == many] for many in (True, False))
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}, *own]
-    optimizer = torch.optim.SGD(groups, lr, momentum=0.9, nesterov=True)
+    optimizer: torch.optim.Optimizer = (
+        torch.optim.AdamW(groups, lr) if adam else torch.optim.SGD(groups, lr, momentum=0.9, nesterov=True)
+    )
     steps = epochs * (len(images) // size)
     peaks = [group["lr"] for group in optimizer.param_groups]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peaks, total_steps=steps, pct_start=warm_up, div_factor=10)
     model.train()
-    step = Step(model)
+    step = Step(model, teacher if distill else None, distill)
     for epoch in range(epochs):
         start, total, seen = time.time(), torch.zeros((), device=images.device), 0
         for x, y in batches(images, labels, size):
@@ -172,9 +180,11 @@ class Step:
     """
 
     BEFORE_RECORDING = 8
+    task = Classification(label_smoothing=0.05)
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, teacher: nn.Module | None = None, distill: float = 0.0) -> None:
         self.model, self.done = model, 0
+        self.teacher, self.distill = teacher, distill
         self.graph: torch.cuda.CUDAGraph | None = None
         self.images = self.labels = self.loss = torch.empty(0)
 
@@ -196,7 +206,12 @@ class Step:
     def run(self, x: Tensor, y: Tensor) -> Tensor:
         """As it is, in bf16 on an accelerator."""
         with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
-            loss = F.cross_entropy(self.model(x), y, label_smoothing=0.05)
+            output = self.model(x)
+            loss = self.task.loss(output, y)
+            if self.teacher is not None:
+                with torch.no_grad():
+                    wise = self.teacher(x)
+                loss = (1 - self.distill) * loss + self.distill * self.task.distillation(output, wise, TEMPERATURE)
         self.model.zero_grad(set_to_none=True)
         loss.backward()
         return loss.detach()

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,8 @@ def quantize(flags: dict[str, str]) -> None:
         if not journey.setting.ranks.first:
             return
         journey.say("writing float/, int8/ and mobile/, and running the engine …")
+        if find_spec("openvino") is None:
+            journey.say("openvino is not installed: int8/model.xml is left out. quaver export writes it where openvino is.")
         folder = journey.start.folder
         report = int8_report(journey.setting, folder, before, after)
         folder.write_report(report)

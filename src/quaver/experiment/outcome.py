@@ -19,7 +19,7 @@ from quaver.pipeline import convert
 from quaver.program import Program
 from quaver.program.storage import WEIGHTS_PATTERN
 from quaver.runtime import load
-from quaver.targets import EXECUTORCH, OPENVINO, TARGETS, Target
+from quaver.targets import EXECUTORCH, ONNX, OPENVINO, TARGETS, Target
 
 
 def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
@@ -63,9 +63,9 @@ def _deployed(setting: Setting, folder: RunFolder, int8: Program, target: Target
 
 
 def _target(setting: Setting) -> Target:
-    """The engine that the model was trained for, or OpenVINO where that one is not installed."""
+    """The engine that the model was trained for; where that one is not installed, one that is."""
     wanted = TARGETS[setting.recipe.quantize.target]
-    return wanted if find_spec(wanted.engine) else OPENVINO
+    return next((target for target in (wanted, OPENVINO, ONNX) if find_spec(target.engine)), wanted)
 
 
 def _about(setting: Setting) -> dict[str, Any]:

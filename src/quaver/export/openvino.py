@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-import openvino as ov
 from onnx import numpy_helper
 
 from quaver.errors import EngineError
 from quaver.export.onnx import refill
+from quaver.runtime.openvino import ov
 
 NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody named
 

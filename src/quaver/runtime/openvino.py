@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino as ov
 
 from quaver.errors import EngineError, InputError, StorageError
 from quaver.runtime.runner import Array, Input, Runner
@@ -18,6 +17,19 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "
 EXACT_FOR_FIXED_SHAPES = {"SNIPPETS_MODE": "DISABLE"}
 
 Shapes = tuple[tuple[int, ...], ...]
+
+
+def _package() -> Any:
+    try:
+        import openvino
+    except ImportError as error:
+        raise EngineError(
+            "openvino is not installed: it writes and runs .xml files. Install it with pip install openvino."
+        ) from error
+    return openvino
+
+
+ov = _package()
 
 
 @cache
