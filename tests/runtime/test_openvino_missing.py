@@ -5,12 +5,12 @@ import sys
 
 import pytest
 import torch
-from tiny import net
 from typer.testing import CliRunner
 
 import quaver
 from quaver.cli.main import app
 from quaver.errors import EngineError
+from tiny import net
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,8 @@ def test_the_way_to_install_it_is_said(tmp_path):
 
 
 def test_a_run_leaves_its_file_out_and_says_so(tmp_path):
-    flags = ["--model", "tiny:net", "--image_shape", "3,8,8", "--batch_size", "128", "--float_epochs", "0", "--num_epochs", "1"]
-    done = CliRunner().invoke(app, ["quantize", *flags, "--model_save_dir", str(tmp_path)])
+    model, short = ["--model", "tiny:net", "--image_shape", "3,8,8"], ["--float_epochs", "0", "--num_epochs", "1"]
+    done = CliRunner().invoke(app, ["quantize", *model, *short, "--batch_size", "128", "--model_save_dir", str(tmp_path)])
 
     assert done.exit_code == 0, done.output
     assert "openvino is not installed: int8/model.xml is left out" in done.output.replace("\n", " ")
