@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from quaver.grid import Grid
-from quaver.quantizers.saturation import LARGEST_SUM, without_overflow
+from quaver.quantizers.saturation import LARGEST_SUM, bounded
 
 # A tensor of zeros has threshold 0, and a step of 0 would turn it into 0/0. Any positive step keeps it exactly zero.
 # This one keeps step and reciprocal well inside float32.
@@ -34,9 +34,14 @@ def scale_of(threshold: Tensor, grid: Grid) -> Tensor:
     scale = threshold.clamp_min(SMALLEST_THRESHOLD) / grid.high
     if grid.narrow:
         return scale
-    short = ((scale.detach().view(torch.int32) + 0x80) & ~0xFF).view(torch.float32)
-    # for a learned step: adds zero, and the gradient
-    return short + (scale - scale.detach()) if scale.requires_grad else short
+    if scale.requires_grad:  # a learned step: adds zero, and the gradient
+        return _short(scale.detach()) + (scale - scale.detach())
+    return _short(scale)
+
+
+def _short(scale: Tensor) -> Tensor:
+    """Rounded to 16 significant bits."""
+    return ((scale.view(torch.int32) + 0x80) & ~0xFF).view(torch.float32)
 
 
 def quantize(x: Tensor, scale: Tensor | float, grid: Grid, pairs: int | None = None) -> Tensor:
@@ -51,12 +56,18 @@ def quantize(x: Tensor, scale: Tensor | float, grid: Grid, pairs: int | None = N
     if pairs is None or 2 * grid.high <= LARGEST_SUM:
         return integers
     # in the weight's own memory order: a convolution passes it on to its output, and a float sum behind it depends on it
-    return torch.empty_like(integers).copy_(without_overflow(integers, pairs))
+    order, result = integers.stride(), bounded(integers, pairs)
+    return result if result.stride() == order else torch.empty_like(integers).copy_(result)
+
+
+def reciprocal(scale: Tensor | float) -> Tensor | float:
+    """1/scale; of a tensor in one operation, where ``1.0 / scale`` takes two."""
+    return scale.reciprocal() if isinstance(scale, Tensor) else 1.0 / scale
 
 
 def round_between(x: Tensor, scale: Tensor | float, low: int, high: int) -> Tensor:
     """`quantize` for a grid given by its ends."""
-    steps = x * (1.0 / scale)
+    steps = x * reciprocal(scale)
     if torch.compiler.is_compiling():
         # fused anyway; and torch 2.11 silently loses the gradient of an autograd.Function that works in place
         return steps.round().clamp(low, high)
@@ -160,7 +171,7 @@ class _FakeQuantize(torch.autograd.Function):
             if ctx.needs_input_grad[1]:
                 to_scale = (slope(x, scale, ctx.grid, ctx.pairs) * gradient).sum_to_size(scale.shape)
             if not ctx.pass_through:
-                gradient = _where_not_saturated(gradient, x.float() * (1.0 / scale), ctx.grid)
+                gradient = _where_not_saturated(gradient, x.float() * reciprocal(scale), ctx.grid)
         return gradient, to_scale, None, None, None
 
 
@@ -172,7 +183,7 @@ def slope(x: Tensor, scale: Tensor, grid: Grid, pairs: int | None = None) -> Ten
     >>> slope(torch.tensor([0.25, 0.8, 9.0]), torch.tensor(1.0), Grid(4))
     tensor([-0.2500,  0.2000,  7.0000])
     """
-    steps = x.float() * (1.0 / scale)
+    steps = x.float() * reciprocal(scale)
     return quantize(x.float(), scale, grid, pairs) - torch.where(_between_the_ends(steps, grid), steps, 0.0)
 
 

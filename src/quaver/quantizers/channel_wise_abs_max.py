@@ -40,7 +40,7 @@ class ChannelWiseAbsMax(Quantizer):
             if torch.compiler.is_compiling() and self.last.shape == largest.shape:
                 self.last.copy_(largest)  # in place: CUDA graphs write to the same memory at every step
             else:  # a new tensor, because the old one may come from inference mode
-                self.last = largest.clone()
+                self.last = largest
             return self.bounded(largest), None
 
     def options(self) -> dict[str, Any]:

@@ -44,6 +44,10 @@ class MovingAverageAbsMax(Quantizer):
         """The average; of several tensors, the largest."""
         return (self.accum / self.state.clamp_min(1)).amax()
 
+    def threshold_or_nan(self) -> Tensor:
+        """Of one tensor: 0/0 is NaN as it is."""
+        return (self.accum / self.state)[0] if self.tensors == 1 else super().threshold_or_nan()
+
     @property
     def seen(self) -> Tensor | None:
         """Whether any batch has been observed."""

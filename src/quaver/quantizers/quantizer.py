@@ -104,9 +104,13 @@ class Quantizer(nn.Module):
         if self.training and self.observing and tensor is not None:
             with torch.no_grad():
                 self.observe(x, tensor)
-                seen = self.seen
-                return self.threshold if seen is None else torch.where(seen, self.threshold, torch.nan), None
+                return self.bounded(self.threshold_or_nan()), None
         return self.threshold, self.seen
+
+    def threshold_or_nan(self) -> Tensor:
+        """`own_threshold`, NaN where there is none yet."""
+        seen = self.seen
+        return self.own_threshold if seen is None else torch.where(seen, self.own_threshold, torch.nan)
 
     def begin(self, weight: Tensor) -> None:
         """Find the range of a weight before the first step, so that a compiled step finds it in its place and shape."""
@@ -187,7 +191,7 @@ class Quantizer(nn.Module):
             return torch.zeros((), device=x.device), torch.zeros((), dtype=torch.bool, device=x.device)
         else:
             largest = self.largest(x)
-        finite = torch.isfinite(largest)
+        finite = largest < torch.inf  # what isfinite takes four operations for: it is not negative
         self.nonfinite.add_(~finite)
         return largest, finite
 

@@ -12,6 +12,7 @@ say, and on AVX-512 for one channel, there with the taps column by column.
 
 import torch
 from torch import Tensor
+from torch.nn.functional import softshrink
 
 LARGEST_SUM = 128
 
@@ -25,23 +26,34 @@ def without_overflow(integers: Tensor, axis: int) -> Tensor:
     >>> without_overflow(torch.tensor([127.0, 127.0, 127.0, -127.0, 100.0, 31.0, 127.0]), 0)
     tensor([  64.,   64.,  127., -127.,   98.,   30.,  127.])
     """
-    rows = _bounded(integers.movedim(axis, -1))  # filters, taps, channels
+    return bounded(integers.clone(), axis)
+
+
+def bounded(integers: Tensor, axis: int) -> Tensor:
+    """`without_overflow` for integers that are nobody else's: some are changed where they are."""
+    rows = _bounded_pairs(integers.movedim(axis, -1))  # filters, taps, channels
     if rows.shape[-1] % 2 and rows.dim() > 2:
         taps = range(1, rows.dim() - 1)
         for inner in (tuple(taps), tuple(reversed(taps))):
             order = (0, *inner, rows.dim() - 1)
             laid = rows.permute(order)
-            rows = _bounded(laid.flatten(1)).reshape(laid.shape).permute(order)  # either order is its own inverse
+            rows = _bounded_pairs(laid.flatten(1)).reshape(laid.shape).permute(order)  # either order is its own inverse
     return rows.movedim(-1, axis)
 
 
-def _bounded(rows: Tensor) -> Tensor:
-    """Pairs (2j, 2j+1) along the last axis, bounded."""
+def _bounded_pairs(rows: Tensor) -> Tensor:
+    """Pairs (2j, 2j+1) along the last axis, bounded. At every step of training: each operation here is a launch."""
     count = rows.shape[-1] // 2
+    if not count:
+        return rows
     first, second = rows[..., 0 : 2 * count : 2], rows[..., 1::2]
-    size, other = first.abs(), second.abs()
-    excess = torch.where(first * second > 0, (size + other - LARGEST_SUM).clamp_min(0), 0.0)
-    half = (excess / 2).floor()
-    cut = torch.where(size >= other, excess - half, half)
-    pairs = torch.stack([first - torch.sign(first) * cut, second - torch.sign(second) * (excess - cut)], -1)
-    return torch.cat([pairs.flatten(-2), rows[..., 2 * count :]], -1)
+    excess = softshrink(first + second, LARGEST_SUM)  # with the sign of both; of opposite signs the sum is small enough
+    half = torch.div(excess, 2, rounding_mode="trunc")
+    cut = torch.where((first - second) * excess >= 0, excess - half, half)  # the larger half of the larger one
+    other = excess - cut
+    if torch.compiler.is_compiling():  # one kernel anyway, which writing to parts of a tensor would break up
+        pairs = torch.stack([first - cut, second - other], -1)
+        return torch.cat([pairs.flatten(-2), rows[..., 2 * count :]], -1)
+    first.sub_(cut)
+    second.sub_(other)
+    return rows
