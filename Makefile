@@ -13,7 +13,7 @@ test: $(READY) cpp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 # With the environment's own openvino and cmake: all it asks of the machine is make and a C++ compiler.
 cpp: $(READY)

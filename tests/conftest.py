@@ -1,5 +1,7 @@
 """Small nets that many tests share."""
 
+import os
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,8 @@ from torch import nn
 import quaver
 
 torch.set_num_threads(1)  # tiny tensors: threads only get in each other's way
+if "PYTEST_XDIST_WORKER" in os.environ:  # what tests start shares the cores with the other workers, too
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 
 class Patterns(nn.Module):

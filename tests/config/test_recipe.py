@@ -136,12 +136,13 @@ def test_an_empty_file_is_the_defaults(written):
     [
         ("True", False, True),
         ("false", True, False),
-        ("yes", True, "yes"),
+        ("yes", False, True),
+        ("0", True, False),
+        ("maybe", True, "maybe"),
         ("3", 1, 3),
         ("3.5", 1, "3.5"),
         (3, 0.5, 3.0),
         ("nan?", 0.5, "nan?"),
-        (True, "auto", "true"),
         (2012, "", "2012"),
         ("30, 60", (1,), (30, 60)),
         ([30, 60], (1,), (30, 60)),
@@ -155,6 +156,24 @@ def test_what_is_written_becomes_a_value_of_the_options_type_if_it_can(written, 
     found = as_value(written, default)
 
     assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("True", "true"), ("1", "true"), (1, "true"), (False, "false"), ("off", "false"), ("AUTO", "auto"), ("maybe", "maybe")],
+)
+def test_what_is_written_becomes_the_choice_that_is_meant(written, value):
+    assert as_value(written, "auto", ("auto", "true", "false")) == value
+
+
+def test_a_watchdog_that_is_off_is_not_false(written):
+    assert load_recipe(written("train: {watchdog: off}\n"), {}, "train").train.watchdog == "off"
+
+
+def test_the_words_of_old_scripts_are_understood():
+    recipe = load_recipe(None, {"use_gpu": "True", "use_pact": "True", "lr_strategy": "Cosine_Decay"}, "quantize")
+
+    assert (recipe.use_gpu, recipe.quantize.use_pact, recipe.quantize.lr_strategy) == ("true", True, "cosine_decay")
 
 
 @pytest.mark.parametrize("shape", ["3,224", "3,224,200", "a,b,c", "0,3,3"])

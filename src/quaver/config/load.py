@@ -97,12 +97,14 @@ def with_flags(recipe: Recipe, flags: Mapping[str, Any], command: Command, found
 def _checked(kind: type, table: Mapping[str, Any], where: str, found: list[str]) -> Any:
     """A table as a dataclass; options with problems keep their defaults, and the problems are noted."""
     known = options_of(kind)
-    values = {
-        str(key): as_value(value, known[key].metadata["default"]) if key in known else value for key, value in table.items()
-    }
+    values = {str(key): _read(value, known[key].metadata) if key in known else value for key, value in table.items()}
     wrong = {key: problems(where, {key: value}, rules_of(kind)) for key, value in values.items()}
     found += [problem for one in wrong.values() for problem in one]
     return kind(**{key: value for key, value in values.items() if not wrong[key]})
+
+
+def _read(written: Any, option: Mapping[str, Any]) -> Any:
+    return as_value(written, option["default"], option["rule"].choices)
 
 
 class _NoRepeats(yaml.SafeLoader):

@@ -25,22 +25,29 @@ def rules_of(kind: type) -> dict[str, Rule]:
     return {name: one.metadata["rule"] for name, one in options_of(kind).items()}
 
 
-def as_value(written: Any, default: Any) -> Any:
-    """What was written in a recipe or behind a flag, in the type of the option's default.
+# The words that Python's own strtobool took, and with it the scripts that people have.
+TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True)
+TRUTHS |= dict.fromkeys(("false", "f", "no", "n", "off", "0"), False)
+
+
+def as_value(written: Any, default: Any, choices: tuple[str, ...] = ()) -> Any:
+    """What was written in a recipe or behind a flag, in the type of the option's default, or as one of its choices.
 
     Only what is sure to be meant is changed; the rest is left as it is, for the rules to refuse.
 
     >>> as_value("1e-4", 0.1), as_value("30,60", (1,)), as_value("True", False), as_value(2, 0.5)
     (0.0001, (30, 60), True, 2.0)
+    >>> as_value("True", "auto", ("auto", "true", "false"))
+    'true'
     >>> as_value("scale=0.5,depth=2", {})
     {'scale': 0.5, 'depth': 2}
     """
     if isinstance(default, bool):
-        return {"true": True, "false": False}.get(str(written).lower(), written)
+        return TRUTHS.get(str(written).lower(), written)
     if isinstance(default, int | float):
         return _number(written, type(default))
     if isinstance(default, str):
-        return str(written).lower() if isinstance(written, bool) else _joined(written)
+        return _chosen(written, choices) if choices else _joined(written)
     if isinstance(default, tuple):
         parts = [part.strip() for part in written.split(",") if part.strip()] if isinstance(written, str) else written
         return tuple(_guessed(part) for part in parts) if isinstance(parts, list | tuple) else written
@@ -48,6 +55,14 @@ def as_value(written: Any, default: Any) -> Any:
         pairs = [part.partition("=") for part in written.split(",") if part.strip()]
         return {key.strip(): _guessed(value.strip()) for key, sign, value in pairs} if all(p[1] for p in pairs) else written
     return written
+
+
+def _chosen(written: Any, choices: tuple[str, ...]) -> Any:
+    """The choice that is meant, whatever its case; true and false in any of their words (YAML reads ``off`` as false)."""
+    word = str(written).lower()
+    meant = [choice for choice in choices if choice.lower() == word]
+    meant += [choice for choice in choices if word in TRUTHS and TRUTHS.get(choice) is TRUTHS[word]]
+    return meant[0] if meant else written
 
 
 def _number(written: Any, kind: type) -> Any:
