@@ -26,7 +26,7 @@ struct Flag {
 
 const std::vector<Flag>& all_flags() {
   static const std::vector<Flag> flags = {
-      {"infer_model", &Flags::infer_model, 0, "model.xml, model.onnx, or a folder that holds exactly one such file"},
+      {"infer_model", &Flags::infer_model, 0, "model.xml, model.onnx, or a folder that holds one model"},
       {"infer_data", &Flags::infer_data, 0, "the binary file that `quaver convert-data` writes"},
       {"repeat", &Flags::repeat, 1, "times to run the data; timing is over all, accuracy from the first"},
       {"warmup_size", &Flags::warmup_size, 0, "batches to run before timing starts"},

@@ -62,8 +62,10 @@ fs::path find_model(const fs::path& artefact) {
   }
   if (error) throw Refusal(artefact.string() + ": cannot be listed: " + error.message() + ". Check --infer_model.");
   if (found.empty()) throw Refusal(artefact.string() + ": the folder holds no .xml or .onnx file. Export a model into it.");
-  if (found.size() == 1) return found[0];
   std::sort(found.begin(), found.end());
+  if (found.size() == 1) return found[0];
+  // One program for two engines, as `quaver convert` leaves it in int8/: the one that is OpenVINO's own.
+  if (found.size() == 2 && found[0].stem() == found[1].stem()) return found[1];
   throw Refusal(artefact.string() + ": the folder holds " + std::to_string(found.size()) + " models (" +
                 found[0].filename().string() + ", " + found[1].filename().string() + (found.size() > 2 ? " …" : "") +
                 "). Name the file that is meant.");

@@ -172,11 +172,14 @@ def test_int8_weights_over_float_inputs_are_computed_as_the_file_says(tmp_path):
     assert found["top1_hits"] == 300  # OpenVINO's default rounds the inputs of such layers, and loses some
 
 
-def test_an_ir_and_a_folder_with_one_model_are_taken(tmp_path, model, data):
+@pytest.mark.parametrize("beside", [False, True])
+def test_an_ir_and_a_folder_with_one_model_are_taken(tmp_path, model, data, beside):
     openvino = pytest.importorskip("openvino")
     folder = tmp_path / "int8"
     folder.mkdir()
     openvino.save_model(openvino.convert_model(model), folder / "model.xml")
+    if beside:  # the same for another engine, as `quaver convert` writes it
+        (folder / "model.onnx").write_bytes(model.read_bytes())
 
     found = figures(*on(folder, data))
 

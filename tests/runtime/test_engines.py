@@ -215,12 +215,20 @@ def test_a_signal_after_models_have_come_and_gone_is_no_crash(artefact):
     assert (done.returncode, done.stdout.strip()) == (0, "told"), done.stderr[-2000:]
 
 
+def test_of_a_folder_with_a_program_for_several_engines_openvinos_is_taken(program, tmp_path):
+    for target in ("onnx", "openvino"):
+        quaver.export(program, tmp_path, target=target)
+
+    assert quaver.runtime.load(tmp_path).engine == "openvino"
+
+
 def test_nonsense_in_place_of_an_artefact_is_an_error_that_names_it(tmp_path):
     for name in ("model.xml", "model.onnx"):
         (tmp_path / name).write_bytes(b"nonsense" * 9)
         with pytest.raises(StorageError, match=name):
             quaver.runtime.load(tmp_path / name)
-    with pytest.raises(QuaverError, match=r"found model\.onnx, model\.xml"):
+    (tmp_path / "another.onnx").touch()
+    with pytest.raises(QuaverError, match=r"expected one model .* found model\.xml, another\.onnx, model\.onnx"):
         quaver.runtime.load(tmp_path)
     with pytest.raises(QuaverError, match="no such file"):
         quaver.runtime.load(tmp_path / "other.onnx")

@@ -12,11 +12,14 @@ SUFFIXES = (".xml", ".onnx", ".pte")
 
 
 def find(artefact: str | Path) -> Path:
-    """The one file that an engine reads: ``artefact`` itself, or the one in the folder."""
+    """The one file that an engine reads: ``artefact`` itself, or the one in the folder.
+
+    Of a program that lies there for several engines, as ``quaver convert`` leaves it in ``int8/``, the first of `SUFFIXES`.
+    """
     path = Path(artefact)
     if path.is_dir():
-        found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
-        if len(found) != 1:
+        found = [file for suffix in SUFFIXES for file in sorted(path.glob(f"*{suffix}"))]
+        if len({file.stem for file in found}) != 1:
             names = ", ".join(file.name for file in found) or "none"
             raise StorageError(f"{path}: expected one model ({', '.join(SUFFIXES)}) in the folder, found {names}.")
         path = found[0]
