@@ -11,7 +11,6 @@ from those weights; OUT/MODEL gets the float weights, the int8 program, a log li
 """
 
 import json
-import tempfile
 import time
 import warnings
 from argparse import Namespace
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 
 import quaver
-from cifar import OPTIONS, Images, accuracy, both_sets, in_parallel, load_weights, save_weights, train, zoo_model
+from cifar import OPTIONS, Images, accuracy, both_sets, deployed, in_parallel, load_weights, save_weights, train, zoo_model
 from measure import arguments, report
 
 warnings.filterwarnings("ignore", module="torch")
@@ -106,12 +105,7 @@ def train_int8(run: Run, data: Images, test: Images, *, safe: bool = True) -> No
 
 def deploy(run: Run, test: Images) -> None:
     """Export to OpenVINO, and all test images through it and through the simulation."""
-    program = quaver.load(run.folder / "int8")
-    with tempfile.TemporaryDirectory() as out:
-        artefact = quaver.export(program, out, target="openvino")
-        result = quaver.verify(program, artefact, zip(test[0].split(250), test[1].split(250), strict=True), layers=False)
-    assert result.accuracy_deployed is not None
-    run.note("deployed", deployed=100 * result.accuracy_deployed, agreement=100 * result.agreement)
+    run.note("deployed", **deployed(run.folder / "int8", test))
 
 
 def stages(run: Run) -> None:
@@ -124,7 +118,7 @@ def stages(run: Run) -> None:
     if "full_range" in wanted:
         train_int8(run, data, test, safe=False)
     if "deploy" in wanted:
-        deploy(run, (test[0].cpu(), test[1].cpu()))
+        deploy(run, test)
 
 
 def table(names: list[str], options: Namespace) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+import quaver
 from quaver.models import build
 from quaver.training.classification import Classification
 
@@ -161,7 +163,7 @@ def train(
     peaks = [group["lr"] for group in optimizer.param_groups]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peaks, total_steps=steps, pct_start=warm_up, div_factor=10)
     model.train()
-    step = Step(model, teacher if distill else None, distill)
+    step = Step(model, teacher, distill)
     for epoch in range(epochs):
         start, total, seen = time.time(), torch.zeros((), device=images.device), 0
         for x, y in batches(images, labels, size):
@@ -242,3 +244,13 @@ def accuracy(model: nn.Module, data: Images) -> float:
     images, labels = data
     hits = sum(int((model(x).argmax(1) == y).sum()) for x, y in zip(images.split(500), labels.split(500), strict=True))
     return 100 * hits / len(labels)
+
+
+def deployed(program: Path, data: Images) -> dict[str, float]:
+    """A saved int8 program exported to OpenVINO: its top-1 there, and the images on which the simulation says the same."""
+    int8 = quaver.load(program)
+    batches = [(x.cpu(), y.cpu()) for x, y in zip(data[0].split(250), data[1].split(250), strict=True)]
+    with tempfile.TemporaryDirectory() as folder:
+        result = quaver.verify(int8, quaver.export(int8, folder, target="openvino"), batches, layers=False)
+    assert result.accuracy_deployed is not None
+    return {"deployed": 100 * result.accuracy_deployed, "agreement": 100 * result.agreement}

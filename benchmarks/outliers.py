@@ -2,6 +2,7 @@
 
     python benchmarks/outliers.py --data-dir DIR --float OUT/mobilenet_v1/float.safetensors --out OUT --jobs 3
     python benchmarks/outliers.py --data-dir DIR --out OUT                      without weights: trains them first
+    python benchmarks/outliers.py --data-dir DIR --out OUT --only deploy        the engine's part, on another machine
 
 DIR holds cifar-10-batches-bin; the float weights are those that `accuracy.py` trains. A MobileNetV1 is rescaled channel by
 channel: what a ReLU gives is multiplied, and what the next layer makes of it divided, so that the float model computes what
@@ -26,7 +27,7 @@ import torch
 from torch import nn
 
 import quaver
-from cifar import OPTIONS, Images, accuracy, both_sets, each_variant, leave, train, trained_model
+from cifar import OPTIONS, Images, accuracy, both_sets, deployed, each_variant, leave, train, trained_model
 from measure import arguments, report
 from quaver.quantizers import PACT, LearnedStep
 
@@ -84,9 +85,9 @@ def run(way: str, options: Namespace, data: Images, test: Images) -> None:
     def note(epoch: int, loss: float, seconds: float) -> None:
         losses.append(f"{loss:.4f}")
 
-    teacher = copy.deepcopy(model).eval()
-    learning = {"teacher": teacher, "distill": options.distill, "adam": True}
-    train(qat, data, options.qat_epochs, options.lr, warm_up=0.05, own=own, on_epoch=note, **learning)
+    teacher = copy.deepcopy(model).eval() if options.distill else None  # the program trains the model's own weights
+    learned = {"teacher": teacher, "distill": options.distill}
+    train(qat, data, options.qat_epochs, options.lr, adam=True, warm_up=0.05, own=own, on_epoch=note, **learned)
     figures = {"way": way, "int8": accuracy(qat, test), "losses": losses}
     figures |= {"seconds": round(time.time() - start)}
     if all(bool(torch.isfinite(value).all()) for value in qat.parameters()):
@@ -106,10 +107,16 @@ def main() -> None:
         qat_epochs=7,
         lr=0.0005,
         distill=0.0,
+        only="qat",
     )
     Path(options.out).mkdir(parents=True, exist_ok=True)
     data, test = both_sets(options)
     ways = options.ways.split(",")
+    if options.only == "deploy":
+        saved = [way for way in ways if (Path(options.out) / way).is_dir()]
+        rows = [{"way": way} | deployed(Path(options.out) / way, test) for way in saved]
+        report("Outliers, CIFAR-10 top-1 on OpenVINO", rows, options.json)
+        return
     if len(ways) == 1:
         run(ways[0], options, data, test)
         return
