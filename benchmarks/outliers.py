@@ -13,7 +13,8 @@ pact    a learned clip in front of each quantizer, started at the 99th percentil
 lsq     learned steps, started at the same
 
 What makes a large channel has gradients as much larger, which SGD turns into steps as large: at the rate that other models
-train with (0.01) none of the three is stable for long. AdamW's steps do not depend on the gradients' size.
+train with (0.01) none of the three is stable for long. AdamW's steps do not depend on the gradients' size. All three learn
+from the float model's outputs, too (``--distill``): the large channels, cut off at the start, have to be learned anew.
 """
 
 import copy
@@ -104,9 +105,9 @@ def main() -> None:
         factor=100.0,
         per=64,
         epochs=20,
-        qat_epochs=7,
+        qat_epochs=12,
         lr=0.0005,
-        distill=0.0,
+        distill=0.7,
         only="qat",
     )
     Path(options.out).mkdir(parents=True, exist_ok=True)
