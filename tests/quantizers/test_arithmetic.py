@@ -6,6 +6,7 @@ import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_dec
 from hypothesis import assume, example, given, settings
 from hypothesis.strategies import booleans, builds, floats, integers, lists
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from quaver.grid import Grid
 from quaver.quantizers.arithmetic import dequantize, fake_quantize, integers_with_gradient, quantize, scale_of
@@ -270,3 +271,14 @@ def test_integers_are_pytorchs_own_within_a_few_float32_of_every_tie(threshold, 
 
     theirs = torch.ops.quantized_decomposed.quantize_per_tensor(x, scale.item(), 0, grid.low, grid.high, torch.int8)
     assert_equal(whole.to(torch.int8), theirs)  # a division instead of a product with 1/scale would not pass
+
+
+def test_the_gradient_is_the_same_under_activation_checkpointing():
+    x, scale = torch.tensor([0.3, -1.0, 9.0], requires_grad=True), torch.tensor(0.02)
+
+    def rounded(value):
+        return fake_quantize(value, scale, Grid(8), pass_through=False)
+
+    checkpoint(rounded, x, use_reentrant=False).sum().backward()
+
+    assert x.grad.tolist() == [1, 1, 0]

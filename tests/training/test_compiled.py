@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 import quaver
+from quaver.training import compile_training
+from quaver.training.ranges_beside_statistics import RangesBesideStatistics
 from quaver.training.trainer import Trainer
 from tiny import Kept, assert_same_state, state_of, tiny_job
 
@@ -51,3 +53,22 @@ def test_a_compiled_run_is_that_of_a_plain_one_and_goes_on_from_a_checkpoint_to_
     assert_same_state(compiled, again)
     assert compiler["stats"]["unique_graphs"] == 2  # one for each run: what happens between steps compiles nothing anew
     assert not compiler["graph_break"]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_step_for_replay_takes_its_ranges_from_channels_and_computes_the_same(compiler, monkeypatch):
+    images, plain, replayed, looked = torch.randn(4, 3, 8, 8), program().train(), program().train(), []
+    original = RangesBesideStatistics._look_at_ends
+    monkeypatch.setattr(
+        RangesBesideStatistics, "_look_at_ends", staticmethod(lambda *of: (looked.append(of[0]), original(*of)))
+    )
+
+    losses = [run(images).square().sum() for run in (plain, compile_training(replayed, cuda_graphs=True))]
+    for loss in losses:
+        loss.backward()
+
+    assert looked  # the range behind the batch norm
+    for (name, one), (_, other) in zip(plain.named_parameters(), replayed.named_parameters(), strict=True):
+        assert torch.allclose(one.grad, other.grad, rtol=1e-4, atol=1e-6), name
+    for (name, one), (_, other) in zip(plain.named_buffers(), replayed.named_buffers(), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6), name

@@ -166,8 +166,9 @@ class _FakeQuantize(torch.autograd.Function):
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         to_scale = None
-        if ctx.saved_tensors:
-            x, scale = ctx.saved_tensors
+        kept = ctx.saved_tensors  # once: activation checkpointing gives them out a single time
+        if kept:
+            x, scale = kept
             if ctx.needs_input_grad[1]:
                 to_scale = (slope(x, scale, ctx.grid, ctx.pairs) * gradient).sum_to_size(scale.shape)
             if not ctx.pass_through:

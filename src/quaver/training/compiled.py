@@ -25,8 +25,15 @@ def compile_training(model: nn.Module, *, cuda_graphs: bool = False) -> Any:
     ``cuda_graphs`` replays a recorded step: worth it where the processor, not the accelerator, is the bottleneck. Shapes
     must then stay the same from step to step.
     """
-    options = RECOMPUTE | ({"triton.cudagraphs": True} if cuda_graphs else {})
+    options = RECOMPUTE | (_replayed() if cuda_graphs else {})
     return torch.compile(model, backend=partial(_compile_graph, options=options))
+
+
+def _replayed() -> dict[str, Any]:
+    # The pass saves time on the accelerator and takes a few more launches, which only a replayed step has for nothing.
+    from quaver.training.ranges_beside_statistics import RangesBesideStatistics
+
+    return {"triton.cudagraphs": True, "post_grad_custom_post_pass": RangesBesideStatistics()}
 
 
 def _compile_graph(graph: fx.GraphModule, inputs: Sequence[Tensor], *, options: dict[str, Any]) -> Callable[..., Any]:
