@@ -26,6 +26,7 @@ def files(made, tmp_path_factory):
     write_report([made[1]], folder / "one.html")
     write_report(made, folder / "two.html")
     (folder / "deep.html").write_text(page([deep_run(folder, 400)]))
+    (folder / "unlike.html").write_text(page([gather(made[1]), deep_run(folder / "unlike", 12)]))
     return folder
 
 
@@ -266,6 +267,35 @@ def test_a_node_of_the_network_leads_to_its_row(shown):
     assert shown.value("document.querySelector('tr.found .open').textContent") == "head"
     assert shown.value("document.activeElement.textContent") == "head"
     assert shown.value("document.querySelector('#filter').value") == ""
+
+
+LEADS_TO = """
+[...document.querySelectorAll('a.node')].map((node) => [
+  node.querySelector('title').textContent.split(' (')[0],
+  document.querySelector(node.getAttribute('href')).querySelector('.open').textContent,
+])
+"""
+
+
+def test_nodes_of_two_unlike_networks_lead_each_to_the_row_of_its_name(browser, files):
+    opened = browser.open(files / "unlike.html")
+
+    opened.value(
+        "document.querySelector('.picture a.node').dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
+    )
+    opened.wait("document.querySelector('tr.found')")
+
+    assert opened.value("document.querySelector('tr.found .open').textContent") == "stem"  # the first layer of the first run
+    leads = opened.value(LEADS_TO)
+    assert len(leads) == 5 + 12
+    assert all(node == row for node, row in leads)
+    assert (
+        opened.value(
+            "[...document.querySelectorAll('[id]')].map((one) => one.id).filter((id, at, all) => all.indexOf(id) < at)"
+        )
+        == []
+    )
+    assert opened.errors == []
 
 
 # the page

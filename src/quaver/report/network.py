@@ -35,8 +35,8 @@ SHORT = {
 }
 
 
-def network(run: Run, rows: list[Row], prefix: str) -> Html | None:
-    """The picture, its nodes linked to the rows of the table; None without a saved program."""
+def network(run: Run, rows: list[Row], ids: dict[str, str]) -> Html | None:
+    """The picture, its nodes linked by name to the rows of the table; None without a saved program."""
     if run.program is None:
         return None
     known = {row.name: row for row in rows}
@@ -58,7 +58,7 @@ def network(run: Run, rows: list[Row], prefix: str) -> Html | None:
         reads.setdefault(title, {}).update(dict.fromkeys(sources))
     layout = laid_out(_in_order(reads))
     picture = _Picture(layout)
-    nodes = [picture.node(name, known.get(name), prefix) for name in layout.places]
+    nodes = [picture.node(name, known.get(name), ids) for name in layout.places]
     return tag(
         "svg",
         tag("path", d=picture.edges(), class_="edges"),
@@ -134,7 +134,7 @@ class _Picture:
             parts.append(f"H{x:g}" if y == target else f"H{bend:g}C{half:g} {y:g} {half:g} {target:g} {x:g} {target:g}")
         return "".join(parts)
 
-    def node(self, name: str, row: Row | None, prefix: str) -> Html:
+    def node(self, name: str, row: Row | None, ids: dict[str, str]) -> Html:
         place = self.layout.places[name]
         x, y = self.left(place.rank), self.middle(place.rank, place.lane)
         if row is None:
@@ -142,7 +142,7 @@ class _Picture:
             return tag("g", tag("title", f"input {name}"), dot, class_="input")
         box = tag("rect", x=f"{x:g}", y=f"{y - HEIGHT / 2:g}", width=WIDTH, height=HEIGHT, rx=5)
         label = tag("text", SHORT.get(row.type, row.type[:7]), x=f"{x + WIDTH / 2:g}", y=f"{y + 3:g}")
-        return tag("a", tag("title", _words(row)), box, label, href=f"#{prefix}{row.index}", class_=_classes(row))
+        return tag("a", tag("title", _words(row)), box, label, href=f"#{ids[name]}", class_=_classes(row))
 
 
 def _classes(row: Row) -> str:

@@ -16,7 +16,7 @@ from quaver.report.html import Html, embedded, join, tag
 from quaver.report.layers import Row, counts, rows_of
 from quaver.report.network import legend, network
 from quaver.report.provenance import provenance_of
-from quaver.report.table import comparison_table, layer_table
+from quaver.report.table import anchors, comparison_table, layer_table
 from quaver.report.words import percent
 
 WORST = 6
@@ -99,18 +99,23 @@ def _training(count: int) -> Html | None:
 
 
 def _layers(found: Found) -> Html | None:
-    rows = found[-1][2]
+    rows = _joined(found)
     if not rows:
         return None
     if len(found) == 2:
-        table = comparison_table(found[0][2], rows, (found[0][0].name, found[1][0].name), "layer-")
+        table = comparison_table(found[0][2], found[1][2], (found[0][0].name, found[1][0].name))
     else:
-        table = layer_table(rows, _tensors(found[0][0]), "layer-")
+        table = layer_table(rows, _tensors(found[0][0]))
     return join(
         _proposal(found[-1][0]),
         _controls(rows, comparing=len(found) == 2),
         tag("div", table, class_="wide", tabindex="0", role="region", aria_label="Table of layers, scrolls sideways"),
     )
+
+
+def _joined(found: Found) -> list[Row]:
+    """The layers of all runs, each name once, as the last run has it."""
+    return list({row.name: row for _, _, rows in found for row in rows}.values())
 
 
 def _controls(rows: list[Row], *, comparing: bool) -> Html:
@@ -168,7 +173,8 @@ def _proposal(run: Run) -> Html | None:
 
 
 def _networks(found: Found) -> Html | None:
-    pictures = [(run, network(run, rows, "layer-")) for run, _, rows in found]
+    ids = anchors(*(rows for _, _, rows in found))
+    pictures = [(run, network(run, rows, ids)) for run, _, rows in found]
     made = [(run, picture) for run, picture in pictures if picture is not None]
     if not made:
         return None

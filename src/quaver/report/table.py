@@ -38,24 +38,32 @@ class Column:
         )
 
 
-def layer_table(rows: list[Row], tensors: dict[str, TensorStatistics], prefix: str) -> Html:
+def anchors(*runs: list[Row]) -> dict[str, str]:
+    """The id of each row of the table, by the layer's name: layers of two runs that share a name share a row."""
+    names = dict.fromkeys(row.name for rows in reversed(runs) for row in rows)
+    return {name: f"layer-{index}" for index, name in enumerate(names)}
+
+
+def layer_table(rows: list[Row], tensors: dict[str, TensorStatistics]) -> Html:
     """Every layer of a run; columns for which there is nothing are left out."""
     columns = [column for column in _columns(tensors) if any(column.cell(row)[1] not in (None, "") for row in rows)]
-    return _table(columns, rows, lambda row: _attributes(row, prefix), "Layers of the network", _quiet(rows))
+    ids = anchors(rows)
+    return _table(columns, rows, lambda row: _attributes(row, ids), "Layers of the network", _quiet(rows))
 
 
-def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str], prefix: str) -> Html:
+def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str]) -> Html:
     """The layers of two runs, joined by name, in the order of the second with what only the first has at the end."""
     known, other = {row.name: row for row in first}, {row.name: row for row in second}
     pairs: list[Pair] = [(known.get(row.name), row) for row in second]
     pairs += [(row, None) for row in first if row.name not in other]
     columns = [column for column in _paired(names) if any(column.cell(pair)[1] not in (None, "") for pair in pairs)]
+    ids = anchors(first, second)
 
     def attributes(pair: Pair) -> dict[str, Any]:
         row = pair[1] or pair[0]
         assert row is not None
         same = all(side is not None for side in pair) and _state(pair[0]) == _state(pair[1])
-        return _attributes(row, prefix) | {"data_same": "yes" if same else "no"}
+        return _attributes(row, ids) | {"data_same": "yes" if same else "no"}
 
     return _table(columns, pairs, attributes, f"Layers of {names[0]} and {names[1]}", _quiet([*first, *second]))
 
@@ -72,9 +80,9 @@ def _state(row: Row | None) -> tuple[Any, ...]:
     return row.precision, row.executed, row.bits, row.thresholds.get("input"), row.thresholds.get("weight")
 
 
-def _attributes(row: Row, prefix: str) -> dict[str, Any]:
+def _attributes(row: Row, ids: dict[str, str]) -> dict[str, Any]:
     words = " ".join([row.name, row.type, row.precision, row.executed, row.reason]).lower()
-    return {"id": f"{prefix}{row.index}", "data_kind": _kind(row), "data_words": words, "data_index": row.index}
+    return {"id": ids[row.name], "data_kind": _kind(row), "data_words": words}
 
 
 def _kind(row: Row) -> str:
