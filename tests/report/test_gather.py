@@ -143,25 +143,39 @@ def test_a_report_that_tells_the_agreement_needs_no_verification(folder):
     assert "Simulated against deployed" not in missing
 
 
-def test_what_was_verified_on_some_images_does_not_stand_for_all(folder):
+@pytest.mark.parametrize(("images", "simulated"), [(100, 0.97), (5000, 0.97), (1234, 0.97), (100, 0.895)])
+def test_what_was_verified_on_other_images_does_not_stand_for_the_test_set(folder, images, simulated):
     record = json.loads((folder / "verify.json").read_text())
     (folder / "verify.json").write_text(
-        json.dumps(record | {"images": 100, "accuracy_simulated": 0.97, "accuracy_deployed": 0.98})
+        json.dumps(record | {"images": images, "accuracy_simulated": simulated, "accuracy_deployed": 0.98})
     )
 
     figures = figures_of(gather(folder))
 
-    assert (figures.simulated_top1, figures.deployed_top1) == (0.895, 0.98)
-    assert (figures.images, figures.deployed_images, figures.partly_deployed) == (1234, 100, True)
+    assert (figures.simulated_top1, figures.deployed_top1, figures.images) == (0.895, 0.8949, 1234)
+    assert (figures.elsewhere_top1, figures.elsewhere_images) == (0.98, images)
+    assert (figures.agreement, figures.deployed_images) == (0.999, images)
+
+
+def test_what_was_verified_on_the_test_set_stands_for_it_but_for_an_image_in_a_thousand(folder):
+    record = json.loads((folder / "verify.json").read_text())
+    (folder / "verify.json").write_text(json.dumps(record | {"accuracy_simulated": 0.8958, "accuracy_deployed": 0.88}))
+
+    figures = figures_of(gather(folder))
+
+    assert (figures.simulated_top1, figures.deployed_top1) == (0.8958, 0.88)
+    assert figures.elsewhere_top1 is None
 
 
 def test_a_report_says_on_how_many_images_the_engine_was_measured(folder):
     (folder / "verify.json").unlink()
     record = json.loads((folder / "report.json").read_text())
-    for verified, part in ((1234, False), (100, True)):
+    for verified, deployed, elsewhere in ((1234, 0.8949, None), (100, None, 0.8949)):
         (folder / "report.json").write_text(json.dumps(record | {"verified_images": verified}))
 
-        assert figures_of(gather(folder)).partly_deployed is part
+        figures = figures_of(gather(folder))
+
+        assert (figures.deployed_top1, figures.elsewhere_top1) == (deployed, elsewhere)
 
 
 def test_figures_of_a_wrong_type_are_not_figures(folder):

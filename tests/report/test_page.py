@@ -169,6 +169,18 @@ def test_a_run_compared_with_itself_has_not_changed(made):
     assert 'class="better"' not in text
 
 
+def test_errors_with_and_without_that_of_the_weights_are_not_subtracted(made):
+    first, second = (gather(folder) for folder in made)
+    first.analysis = replace(first.analysis, layers=[replace(layer, weight_sqnr_db=None) for layer in first.analysis.layers])
+
+    first.bench = {}  # nor a change of time
+
+    (stem,) = re.findall(r'<tr id="[^"]*" data-kind="int8" data-words="stem .*?</tr>', page([first, second]))
+
+    assert stem.count("swatch") == 2
+    assert not re.search('class="(better|worse|same)"', stem)
+
+
 def test_a_layer_that_only_one_run_has_is_still_there(made):
     first, second = (gather(folder) for folder in made)
     second.program = replace(
@@ -242,3 +254,22 @@ def test_accuracy_on_some_images_is_told_apart_and_not_compared(folder):
     assert "deployed, 100 images" in text
     assert "89.50\u202f% top-1 in int8, 90.00\u202f% in float" in text
     assert "+9.00" not in text
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_accuracy_on_other_images_is_not_subtracted_in_a_comparison(made, folder, swapped):
+    record = json.loads((folder / "verify.json").read_text())
+    (folder / "verify.json").write_text(
+        json.dumps(record | {"images": 100, "accuracy_simulated": 0.97, "accuracy_deployed": 0.98, "agreement": 0.5})
+    )
+    folders = [folder, made[0]][:: -1 if swapped else 1]
+
+    text = page([gather(one) for one in folders]).replace("\u202f", " ")
+
+    rows = dict(re.findall(r'<tr><th scope="row">([^<]*)</th>(.*?)</tr>', text))
+    assert "±0.00" in rows["Top-1, deployed int8"]  # both of the test set
+    assert "98.00 %" in rows["Top-1, deployed, other images"]
+    assert "of 100 images" in rows["Agreement of simulated and deployed"]
+    assert "of 1,234 images" in rows["Agreement of simulated and deployed"]
+    for name in ("Top-1, deployed, other images", "Agreement of simulated and deployed"):
+        assert rows[name].endswith('<td class="n"></td>')

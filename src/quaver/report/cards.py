@@ -56,7 +56,7 @@ def _stages(title: str, figures: Figures, measure: str) -> Html | None:
     values = {
         label: getattr(figures, f"{label.split()[0]}_{measure}") for label in ("float", "simulated int8", "deployed int8")
     }
-    partly = values.pop("deployed int8") if figures.partly_deployed else None
+    elsewhere = getattr(figures, f"elsewhere_{measure}")
     known = [(label, value) for label, value in values.items() if value is not None]
     if not known:
         return None
@@ -65,8 +65,10 @@ def _stages(title: str, figures: Figures, measure: str) -> Html | None:
         Line(label, percent(value), note="" if reference is None or label == "float" else points(value - reference))
         for label, value in known
     ]
-    if partly is not None:  # other images: no difference to be told
-        lines.append(Line(f"deployed, {figures.deployed_images:,} images", percent(partly)))
+    if elsewhere is not None:  # other images: no difference to be told
+        count = figures.elsewhere_images
+        others = "other images" if count in (None, figures.images) else f"{count:,} images"
+        lines.append(Line(f"deployed, {others}", percent(elsewhere)))
     label, value = known[-1]
     images = "" if figures.images is None else f" on {figures.images:,} images"
     return _card(title, percent(value), f"{label}{images}", lines)
@@ -113,24 +115,30 @@ def _agreement(figures: Figures) -> Html | None:
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure of two runs; ``more_is_better`` colours the change."""
+    """A figure of two runs; ``more_is_better`` colours the change.
+
+    ``over`` is the field that counts the images it was measured on: over another number, no change is told.
+    """
 
     label: str
     field: str
     words: object
     more_is_better: bool
     in_points: bool = False
+    over: str = ""
 
 
 MEASURES = (
-    Measure("Top-1, float", "float_top1", percent, True, True),
-    Measure("Top-1, simulated int8", "simulated_top1", percent, True, True),
-    Measure("Top-1, deployed int8", "deployed_top1", percent, True, True),
-    Measure("mAP50, float", "float_map50", percent, True, True),
-    Measure("mAP50, simulated int8", "simulated_map50", percent, True, True),
-    Measure("mAP50, deployed int8", "deployed_map50", percent, True, True),
-    Measure("Agreement of simulated and deployed", "agreement", percent, True, True),
-    Measure("Integers equal, worst tensor", "integers_equal", percent, True, True),
+    Measure("Top-1, float", "float_top1", percent, True, True, "images"),
+    Measure("Top-1, simulated int8", "simulated_top1", percent, True, True, "images"),
+    Measure("Top-1, deployed int8", "deployed_top1", percent, True, True, "images"),
+    Measure("mAP50, float", "float_map50", percent, True, True, "images"),
+    Measure("mAP50, simulated int8", "simulated_map50", percent, True, True, "images"),
+    Measure("mAP50, deployed int8", "deployed_map50", percent, True, True, "images"),
+    Measure("Top-1, deployed, other images", "elsewhere_top1", percent, True, True, "elsewhere_images"),
+    Measure("mAP50, deployed, other images", "elsewhere_map50", percent, True, True, "elsewhere_images"),
+    Measure("Agreement of simulated and deployed", "agreement", percent, True, True, "deployed_images"),
+    Measure("Integers equal, worst tensor", "integers_equal", percent, True, True, "deployed_images"),
     Measure("Size, float", "float_bytes", size, False),
     Measure("Size, int8", "int8_bytes", size, False),
     Measure("Time, float", "float_ms", milliseconds, False),
@@ -147,9 +155,12 @@ def comparison(first: Figures, second: Figures, names: tuple[str, str]) -> Html:
         before, after = getattr(first, measure.field), getattr(second, measure.field)
         if before is None and after is None:
             continue
-        assert callable(measure.words)
-        cells = [tag("td", "" if value is None else measure.words(value), class_="n") for value in (before, after)]
-        change = _change(measure, before, after)
+        over = [getattr(figures, measure.over) if measure.over else None for figures in (first, second)]
+        alike = None in over or over[0] == over[1]
+        cells = [
+            _figure(measure, value, None if alike else count) for value, count in zip((before, after), over, strict=True)
+        ]
+        change = _change(measure, before, after) if alike else None
         rows.append(tag("tr", tag("th", measure.label, scope="row"), cells, tag("td", change, class_="n")))
     heads = [
         tag("th", scope="col"),
@@ -159,6 +170,14 @@ def comparison(first: Figures, second: Figures, names: tuple[str, str]) -> Html:
     head = tag("thead", tag("tr", heads, tag("th", "Change", scope="col", class_="n")))
     table = tag("table", caption, head, tag("tbody", rows), class_="plain")
     return tag("div", table, class_="wide", tabindex="0", role="region", aria_label="Figures, scrolls sideways")
+
+
+def _figure(measure: Measure, value: float | None, images: int | None) -> Html:
+    assert callable(measure.words)
+    if value is None:
+        return tag("td", class_="n")
+    over = None if images is None else tag("span", f"of {images:,} images", class_="over")
+    return tag("td", measure.words(value), over, class_="n")
 
 
 def _change(measure: Measure, before: float | None, after: float | None) -> Html | None:
@@ -183,7 +202,7 @@ def sentence(name: str, figures: Figures) -> Html:
         ("top-1", figures.float_top1, figures.simulated_top1, figures.deployed_top1),
         ("mAP50", figures.float_map50, figures.simulated_map50, figures.deployed_map50),
     ):
-        final = simulated if deployed is None or figures.partly_deployed else deployed
+        final = simulated if deployed is None else deployed
         if final is not None and before is not None:
             parts.append(f"{percent(final)} {words} in int8, {percent(before)} in float")
     if figures.smaller is not None and figures.smaller >= 1:

@@ -230,7 +230,7 @@ def _paired(names: tuple[str, str]) -> list[Column]:
         *both("Bits", "Bits of weight (W) and activation (A)", lambda row: (row.bits, row.bits) if row else ("", None)),
         *both("Input", "Threshold of the input", lambda row: _threshold("input")(row) if row else ("", None), "n"),
         *both("Error", "Signal to rounding noise in dB", _error, "n"),
-        Column("Δ dB", "Change of signal to noise: more is better", _change_of_error, "n"),
+        Column("Δ dB", "Change of signal to noise, where both count the weight's: more is better", _change_of_error, "n"),
         *both("µs", "Time in the engine", _time, "n"),
         Column("Δ time", "Change of the time in the engine", _change_of_time, "n"),
         *both("Why float", "Why it is not computed on integers", lambda row: _why(row) if row else ("", None), "why"),
@@ -238,10 +238,13 @@ def _paired(names: tuple[str, str]) -> list[Column]:
 
 
 def _change_of_error(pair: Pair) -> Cell:
-    first, second = (side.sqnr_db if side else None for side in pair)
-    if first is None or second is None:
+    """The difference of two errors of the same parts: an int8 program's weights are rounded before it is analysed."""
+    first, second = pair
+    if first is None or second is None or first.sqnr_db is None or second.sqnr_db is None:
         return "", None
-    change = second - first
+    if (first.weight_sqnr_db is None) != (second.weight_sqnr_db is None):
+        return "", None
+    change = second.sqnr_db - first.sqnr_db
     return signed(change), change
 
 
