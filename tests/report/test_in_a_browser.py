@@ -400,6 +400,23 @@ def test_it_prints_light_and_without_controls(browser, files):
     assert opened.pdf().startswith(b"%PDF")
 
 
+def test_on_paper_titles_repeat_charts_fill_their_cards_and_no_small_table_is_torn(browser, files):
+    opened = browser.open(files / "one.html")
+    opened.media(media="print")
+
+    # Chromium 150 paints no text of a button in a header that is repeated on the next page
+    assert opened.value("getComputedStyle(document.querySelector('.layers thead button')).display") == "contents"
+    shapes = opened.value(
+        "[...document.querySelectorAll('figure svg')].map((one) => { const box = one.getBoundingClientRect();"
+        " return [box.width / box.height, one.viewBox.baseVal.width / one.viewBox.baseVal.height]; })"
+    )
+    assert all(abs(box / drawn - 1) < 0.01 for box, drawn in shapes)
+    tops = opened.value("[...document.querySelectorAll('.chart')].map((one) => one.getBoundingClientRect().top)")
+    assert len(tops) == 3
+    assert len(set(tops)) == 1  # side by side
+    assert opened.value("getComputedStyle(document.querySelector('.findings')).breakInside") == "avoid"
+
+
 def test_four_hundred_layers_are_sorted_and_filtered_at_once(browser, files):
     opened = browser.open(files / "deep.html")
 

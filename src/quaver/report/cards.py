@@ -157,9 +157,8 @@ def comparison(first: Figures, second: Figures, names: tuple[str, str]) -> Html:
             continue
         over = [getattr(figures, measure.over) if measure.over else None for figures in (first, second)]
         alike = None in over or over[0] == over[1]
-        cells = [
-            _figure(measure, value, None if alike else count) for value, count in zip((before, after), over, strict=True)
-        ]
+        told = not alike or measure.over == "elsewhere_images"
+        cells = [_figure(measure, *one) for one in zip((before, after), over if told else (None, None), strict=True)]
         change = _change(measure, before, after) if alike else None
         rows.append(tag("tr", tag("th", measure.label, scope="row"), cells, tag("td", change, class_="n")))
     heads = [
