@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -51,6 +52,50 @@ def test_a_damaged_file_is_left_out_and_the_rest_is_there(folder, file, content)
 
     assert "stem" in page([run])
     assert run.troubles or file == "report.json"  # whose figures are taken one by one
+
+
+NOT_FINITE = [float("nan"), float("inf"), -1.0]
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
+@pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        ("report.json", ["fp32_top1"]),
+        ("report.json", ["int8_bytes"]),
+        ("verify.json", ["accuracy_deployed"]),
+        ("verify.json", ["layers", 0, "differ"]),
+        ("bench.json", ["latencies", 0, "median_ms"]),
+        ("bench.json", ["profiles", 0, "layers", 1, "share"]),
+        ("bench.json", ["profiles", 0, "layers", 0, "microseconds"]),
+    ],
+)
+def test_a_figure_that_is_none_is_left_out_and_named_once(folder, file, place, value):
+    record = json.loads((folder / file).read_text())
+    part = record
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    (folder / file).write_text(json.dumps(record))
+    run = gather(folder)
+
+    text = page([run])
+
+    body = text[text.index("<main") : text.index('id="missing"')]
+    assert not re.search(r"\b(nan|inf|−1|-1\.0)\b", body)
+    (trouble,) = run.troubles
+    assert str(value) in trouble
+
+
+def test_a_finding_whose_share_is_none_is_still_told(folder):
+    record = json.loads((folder / "bench.json").read_text())
+    record["profiles"][0]["findings"][0]["share"] = float("nan")
+    (folder / "bench.json").write_text(json.dumps(record))
+
+    text = page([gather(folder)])
+
+    assert "it was asked for" in text
+    assert "nan\u202f%" not in text
 
 
 def test_a_line_that_was_cut_off_is_passed_over(folder):

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from quaver.measure.cpu import CPU
-from quaver.report.gather import Record, Run
+from quaver.report.gather import Record, Run, is_figure, measured
 
 
 @dataclass
@@ -84,8 +84,8 @@ FROM_VERIFY: dict[str, tuple[str, ...]] = {
 def figures_of(run: Run) -> Figures:
     """The figures from all records; what was measured by itself comes before what a report repeats."""
     found, verified = Figures(batch=1), Figures()
-    _take(found, run.report, FROM_REPORT)
-    _take(verified, run.verify, FROM_VERIFY)
+    run.troubles += _take(found, run.report, FROM_REPORT, f"{run.folder / 'report.json'}")
+    run.troubles += _take(verified, run.verify, FROM_VERIFY, f"{run.folder}: what quaver verify says")
     if _differ(found.images, found.deployed_images):
         _set_apart(found)
     if _differ(found.images, verified.images) or _simulate_differently(found, verified):
@@ -128,17 +128,19 @@ def _set_apart(figures: Figures) -> None:
     figures.elsewhere_images = figures.deployed_images
 
 
-def _take(found: Figures, record: Record, names: dict[str, tuple[str, ...]]) -> None:
+def _take(found: Figures, record: Record, names: dict[str, tuple[str, ...]], place: str) -> list[str]:
+    """Set what the record knows; gives a line on each value that is not a figure, and left out."""
     kinds = {one.name: one.type for one in fields(Figures)}
+    troubles: dict[str, str] = {}  # a key may stand for several figures
     for name, keys in names.items():
-        value = next((record[key] for key in keys if record.get(key) is not None), None)
-        is_right = isinstance(value, str) if kinds[name] is str else _is_number(value)
-        if value is not None and is_right:
-            setattr(found, name, value)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        key = next((key for key in keys if record.get(key) is not None), None)
+        if key is None:
+            continue
+        if isinstance(record[key], str) if kinds[name] is str else is_figure(record[key]):
+            setattr(found, name, record[key])
+        else:
+            troubles[key] = f"{place}: {key} is {record[key]!r}, which it cannot be: left out."
+    return list(troubles.values())
 
 
 def _speed(found: Figures, bench: Record) -> None:
@@ -149,20 +151,20 @@ def _speed(found: Figures, bench: Record) -> None:
     batch = min(row["batch"] for row in rows)
     alike = [row for row in rows if row["batch"] == batch]
     int8 = next((row for row in alike if not row["is_float"]), None)
-    best = min((row for row in alike if row["is_float"]), key=lambda row: float(row["median_ms"]), default=None)
+    best = min((row for row in alike if row["is_float"]), key=lambda row: measured(row["median_ms"]), default=None)
     prints = {(row["model"], row["engine"]): row for row in bench.get("footprints", [])}
-    for row, milliseconds, size, memory in (
-        (int8, "int8_ms", "int8_bytes", "int8_memory"),
-        (best, "float_ms", "float_bytes", "float_memory"),
-    ):
+    known = {"batch": measured(batch)}
+    for row, kind in ((int8, "int8"), (best, "float")):
         if row is None:
             continue
-        setattr(found, milliseconds, float(row["median_ms"]))
+        known[f"{kind}_ms"] = measured(row["median_ms"])
         print_ = prints.get((row["model"], row["engine"]), {})
-        setattr(found, memory, print_.get("run_bytes"))
-        if getattr(found, size) is None:
-            setattr(found, size, print_.get("file_bytes"))
-    found.batch = batch
+        if print_.get("run_bytes") is not None:
+            known[f"{kind}_memory"] = measured(print_["run_bytes"])
+        if getattr(found, f"{kind}_bytes") is None and print_.get("file_bytes") is not None:
+            known[f"{kind}_bytes"] = measured(print_["file_bytes"])
+    for name, value in known.items():
+        setattr(found, name, value)
 
 
 def _cpu(record: Any) -> str:

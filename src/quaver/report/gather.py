@@ -1,6 +1,7 @@
 """The records of a run, from the files of its folder; what is not there is named, with the command that makes it."""
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,6 +65,22 @@ class Run:
             ),
         ]
         return [(what, command) for there, what, command in options if not there]
+
+
+def is_figure(value: Any) -> bool:
+    """Whether a record's value is a number that can be measured: finite, and not below zero.
+
+    >>> is_figure(0.5), is_figure(float("nan")), is_figure(True), is_figure("0.5")
+    (True, False, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
+
+
+def measured(value: Any) -> Any:
+    """A figure of a record as it is; what is none is a ValueError."""
+    if not is_figure(value):
+        raise ValueError(f"{value!r} is no figure")
+    return value
 
 
 def gather(folder: str | Path) -> Run:

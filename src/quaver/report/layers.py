@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from quaver.analysis.records import LayerStatistics, TensorStatistics, WeightStatistics
 from quaver.program import OpRecord
-from quaver.report.gather import Record, Run
+from quaver.report.gather import Record, Run, measured
 
 _HOST = re.compile(r"(?:folded into|computed with) '(.*?)'")
 
@@ -143,21 +143,24 @@ def _bits(row: Row, asked: str) -> str:
 def _add_execution(bench: Record, rows: dict[str, Row]) -> None:
     """Precision and time by the engine's own account, of the first model that is not float."""
     profiles = [profile for profile in bench.get("profiles", []) if profile.get("layers") and not profile.get("is_float")]
-    for layer in profiles[0]["layers"] if profiles else []:
+    layers = profiles[0]["layers"] if profiles else []
+    times = [(str(layer["precision"]), measured(layer["microseconds"]), measured(layer["share"])) for layer in layers]
+    for layer, (precision, microseconds, share) in zip(layers, times, strict=True):
         known = [rows[name] for name in layer.get("ops", []) if name in rows]
         for position, row in enumerate(known):
             if not row.executed:
-                row.executed, row.kernel = str(layer["precision"]), str(layer.get("kernel", ""))
+                row.executed, row.kernel = precision, str(layer.get("kernel", ""))
             if position == 0:  # one time for several ops: it is the first one's
-                row.microseconds = (row.microseconds or 0.0) + float(layer["microseconds"])
-                row.share = (row.share or 0.0) + float(layer["share"])
+                row.microseconds = (row.microseconds or 0.0) + microseconds
+                row.share = (row.share or 0.0) + share
 
 
 def _add_differences(verify: Record, rows: dict[str, Row]) -> None:
     """The share of integers that the engine computed otherwise."""
-    for layer in verify.get("layers", []):
-        if layer["name"] in rows and layer["size"]:
-            rows[layer["name"]].differ = layer["differ"] / layer["size"]
+    layers = verify.get("layers", [])
+    shares = {layer["name"]: measured(layer["differ"]) / measured(layer["size"]) for layer in layers if layer["size"]}
+    for name in shares.keys() & rows.keys():
+        rows[name].differ = shares[name]
 
 
 def counts(rows: list[Row]) -> dict[str, int]:

@@ -11,7 +11,7 @@ from quaver.analysis.records import TensorStatistics
 from quaver.report.cards import cards, comparison, sentence
 from quaver.report.curves import charts_of
 from quaver.report.figures import Figures, figures_of
-from quaver.report.gather import Run
+from quaver.report.gather import Run, is_figure
 from quaver.report.html import Html, embedded, join, tag
 from quaver.report.layers import Row, counts, rows_of
 from quaver.report.network import legend, network
@@ -34,7 +34,7 @@ def page(runs: list[Run]) -> str:
         ("network", "Network", _networks(found)),
         ("activations", "Activations", _activations(found)),
         ("engine", "Why isn't it faster?", _findings(runs)),
-        ("provenance", "Provenance", provenance_of(runs)),
+        ("provenance", "Provenance", provenance_of([(run, figures) for run, figures, _ in found])),
         ("missing", "Not shown", _missing(runs)),
     ]
     there = [(name, title, content) for name, title, content in sections if content]
@@ -241,7 +241,7 @@ def _findings(runs: list[Run]) -> Html | None:
     for one in found[:12]:
         cells = [one.get("kind", ""), one.get("layer", ""), one.get("why", ""), one.get("remedy", "")]
         share = one.get("share")
-        shown = percent(share, 1) if isinstance(share, int | float) else ""
+        shown = percent(share, 1) if is_figure(share) else ""
         rows.append(tag("tr", tag("td", shown, class_="n"), [tag("td", cell) for cell in cells]))
     if not rows:
         return None

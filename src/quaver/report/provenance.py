@@ -3,24 +3,23 @@
 import re
 from typing import Any
 
-from quaver.report.figures import figures_of
+from quaver.report.figures import Figures
 from quaver.report.gather import Run
 from quaver.report.html import Html, join, tag
 
 
-def provenance_of(runs: list[Run]) -> Html | None:
+def provenance_of(found: list[tuple[Run, Figures]]) -> Html | None:
     """A list for each run."""
-    made = [(run, _entries(run)) for run in runs]
+    made = [(run, _entries(run, figures)) for run, figures in found]
     parts = [
-        tag("div", len(runs) > 1 and tag("h3", run.name), tag("dl", entries, class_="facts"))
+        tag("div", len(found) > 1 and tag("h3", run.name), tag("dl", entries, class_="facts"))
         for run, entries in made
         if entries
     ]
     return join(*parts) if parts else None
 
 
-def _entries(run: Run) -> list[Html]:
-    figures = figures_of(run)
+def _entries(run: Run, figures: Figures) -> list[Html]:
     facts: list[tuple[str, Any]] = [("Folder", tag("code", str(run.folder)))]
     first = next(iter(run.origins.values()), {})
     facts.append(("Made with", _versions(run, first)))
