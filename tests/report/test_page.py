@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -167,6 +168,18 @@ def test_a_run_compared_with_itself_has_not_changed(made):
     assert {attributes.get("data-same") for tag, attributes in Elements(text).found if "data-same" in attributes} == {"yes"}
     assert 'class="worse"' not in text
     assert 'class="better"' not in text
+
+
+def test_runs_whose_folders_have_one_name_are_told_apart_by_the_folders_above(made, tmp_path):
+    folders = [shutil.copytree(one, tmp_path / name / "run" / "out") for one, name in zip(made, "ab", strict=True)]
+    (folders[0] / "metrics.jsonl").unlink()
+
+    text = page([gather(one) for one in folders])
+
+    assert "A · a/run/out" in text
+    assert "B · b/run/out" in text
+    assert "<span>a/run/out: Training curves</span>" in text
+    assert ">out<" not in text
 
 
 def test_errors_with_and_without_that_of_the_weights_are_not_subtracted(made):

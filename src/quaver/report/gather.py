@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,10 @@ PROGRAMS = ("int8", "float", "mobile")
 
 @dataclass
 class Run:
-    """What a folder says about a run. Empty records were not there; ``troubles`` are files that could not be read."""
+    """What a folder says about a run. Empty records were not there; ``troubles`` are files that could not be read.
+
+    ``name`` is what the run is called: the folder's name, unless another is given.
+    """
 
     folder: Path
     report: Record = field(default_factory=dict)
@@ -37,11 +40,10 @@ class Run:
     program: Outline | None = None
     program_folder: str = ""
     troubles: list[str] = field(default_factory=list)
+    name: str = ""
 
-    @property
-    def name(self) -> str:
-        """The folder's name."""
-        return self.folder.resolve().name
+    def __post_init__(self) -> None:
+        self.name = self.name or self.folder.resolve().name
 
     @property
     def missing(self) -> list[tuple[str, str]]:
@@ -65,6 +67,16 @@ class Run:
             ),
         ]
         return [(what, command) for there, what, command in options if not there]
+
+
+def told_apart(runs: list[Run]) -> list[Run]:
+    """The same runs under names that differ: with as many of the folders above as that takes."""
+    paths = [run.folder.resolve().parts for run in runs]
+    for length in range(1, max(map(len, paths))):
+        names = [str(Path(*parts[-length:])) for parts in paths]
+        if len(set(names)) == len(set(paths)):
+            return [replace(run, name=name) for run, name in zip(runs, names, strict=True)]
+    return runs
 
 
 def is_figure(value: Any) -> bool:

@@ -11,7 +11,7 @@ from quaver.analysis.records import TensorStatistics
 from quaver.report.cards import cards, comparison, sentence
 from quaver.report.curves import charts_of
 from quaver.report.figures import Figures, figures_of
-from quaver.report.gather import Run, is_figure
+from quaver.report.gather import Run, is_figure, told_apart
 from quaver.report.html import Html, embedded, join, tag
 from quaver.report.layers import Row, counts, rows_of
 from quaver.report.network import legend, network
@@ -25,6 +25,7 @@ WORST = 6
 
 def page(runs: list[Run]) -> str:
     """The HTML of a report on one run, or on two side by side."""
+    runs = told_apart(runs)
     found = [(run, figures_of(run), rows_of(run)) for run in runs]
     charts = charts_of(runs)
     sections = [
