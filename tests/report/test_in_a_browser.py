@@ -180,6 +180,40 @@ def test_details_close_when_the_table_is_sorted(shown):
     assert shown.value("document.querySelectorAll('.open[aria-expanded=true]').length") == 0
 
 
+@pytest.mark.parametrize("width", [400, 1200])
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_why_a_layer_is_float_is_seen_without_scrolling_sideways(browser, files, name, width):
+    opened = browser.open(files / f"{name}.html", width=width)
+
+    reason = opened.value("document.querySelector('tr[data-kind=float] .why').textContent")
+    box = opened.value("document.querySelector('tr[data-kind=float] .why').getBoundingClientRect().toJSON()")
+    cell = opened.value("document.querySelector('tr[data-kind=float] .name').getBoundingClientRect().toJSON()")
+
+    assert "skip pattern" in reason
+    assert box["right"] <= cell["right"] < width  # nor is it cut off
+
+
+# figures
+
+
+@pytest.mark.parametrize("width", [400, 1100])
+def test_numbers_of_a_card_stand_below_each_other_with_or_without_a_difference(browser, made, tmp_path, width):
+    run = shutil.copytree(made[1], tmp_path / "run")
+    record = json.loads((run / "verify.json").read_text())
+    (run / "verify.json").write_text(json.dumps(record | {"images": 100, "accuracy_deployed": 0.5}))
+    write_report([run], tmp_path / "card.html")
+
+    opened = browser.open(tmp_path / "card.html", width=width)
+
+    ends = opened.value(
+        "[...document.querySelectorAll('.card:first-child dd:first-of-type')].map((one) => {"
+        " const range = document.createRange(); range.selectNodeContents(one.firstChild);"
+        " return range.getBoundingClientRect().right; })"
+    )
+    assert len(ends) == 4  # float, simulated, deployed, and on other images
+    assert max(ends) - min(ends) < 1
+
+
 # pictures
 
 
@@ -232,6 +266,54 @@ def test_a_phase_of_one_evaluation_is_a_point(browser, made, tmp_path):
     assert len(places) == 2
     assert places[0] < places[1]
     assert opened.errors == []
+
+
+def test_the_end_of_a_phase_stands_behind_its_own_label(browser, made, tmp_path):
+    run = shutil.copytree(made[0], tmp_path / "run")
+    lines = [{"phase": phase, "step": 9, "evaluation": {"top1": 0.7}} for phase in ("float", "quantize")]
+    (run / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    write_report([run], tmp_path / "phases.html")
+    opened = browser.open(tmp_path / "phases.html")
+
+    labels = opened.value(
+        "Object.fromEntries([...document.querySelectorAll('#training text')]"
+        ".map((one) => [one.textContent, Number(one.getAttribute('x'))]))"
+    )
+    first = opened.value("Number(document.querySelector('#training .point').getAttribute('cx'))")
+    assert labels["float"] < first < labels["quantize"]
+
+
+KEYS = "[...document.querySelectorAll('#training .keys span')].map((one) => [one.textContent, one.className])"
+
+
+@pytest.mark.parametrize("with_curves", [0, 1])
+def test_curves_that_only_one_of_two_runs_has_are_told_to_be_its(browser, made, tmp_path, with_curves):
+    folders = [shutil.copytree(one, tmp_path / name) for one, name in zip(made, "ab", strict=True)]
+    (folders[1 - with_curves] / "metrics.jsonl").unlink()
+
+    write_report(folders, tmp_path / "two.html")
+    opened = browser.open(tmp_path / "two.html")
+
+    assert opened.value(KEYS) == [["ab"[with_curves], f"k{with_curves}"]] * 3
+    assert opened.value("document.querySelector('#training .line').getAttribute('class')") == f"line s{with_curves}"
+    assert readout(opened, "#training .readout").startswith(f"{'ab'[with_curves]} ")
+    assert opened.errors == []
+
+
+def test_phases_that_differ_are_marked_for_each_run(browser, made, tmp_path):
+    folders = [shutil.copytree(one, tmp_path / name) for one, name in zip(made, "ab", strict=True)]
+    lines = [{"phase": phase, "step": step, "loss": 1.0} for phase in ("warm up", "quantize") for step in range(5)]
+    (folders[0] / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    write_report(folders, tmp_path / "two.html")
+    opened = browser.open(tmp_path / "two.html")
+
+    labels = opened.value(
+        "[...document.querySelectorAll('#training figure:first-child text[class^=of]')]"
+        ".map((one) => [one.getAttribute('class'), one.textContent, one.getAttribute('y')])"
+    )
+    assert labels == [["of0", "warm up", "12"], ["of0", "quantize", "12"], ["of1", "train", "25"], ["of1", "quantize", "25"]]
 
 
 def test_a_picture_is_drawn_again_for_another_width(shown):

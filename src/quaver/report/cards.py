@@ -14,7 +14,7 @@ class Line:
     label: str
     value: str
     bar: float | None = None
-    note: str | None = None
+    note: str = ""
     style: str = ""
 
 
@@ -39,8 +39,7 @@ def _line(line: Line) -> Html:
     bar = None
     if line.bar is not None:
         bar = tag("span", tag("span", style=f"width:{100 * line.bar:.1f}%"), class_=f"bar {line.style}", aria_hidden="true")
-    value = tag("dd", line.value, line.note is not None and tag("span", line.note, class_="delta"))
-    return tag("div", tag("dt", line.label), value, bar)
+    return tag("div", tag("dt", line.label), tag("dd", line.value), line.note and tag("dd", line.note, class_="delta"), bar)
 
 
 def _accuracy(figures: Figures) -> Html | None:

@@ -20,7 +20,10 @@ CHARTS: tuple[tuple[str, str, str], ...] = (
 
 @dataclass
 class Chart:
-    """A measure: its series, each with a label and the points of every phase, and the steps at which a phase begins."""
+    """A measure: its series, each with its run and the points of every phase, and the steps at which a phase begins.
+
+    A mark is of a run where the phases of the runs differ, else of all (None).
+    """
 
     title: str
     kind: str
@@ -33,15 +36,21 @@ def charts_of(runs: list[Run]) -> list[Chart]:
     found = []
     for title, kind, key in CHARTS:
         chart = Chart(title, kind)
-        for run in runs:
+        phases: dict[int, dict[str, float]] = {}
+        for index, run in enumerate(runs):
             parts, starts = _parts(run.metrics, key)
             total = sum(len(part) for part in parts)
             if total > 1:
                 shares = [max(POINTS * len(part) // total, 2) for part in parts]
                 thin = [thinned(part, share) for part, share in zip(parts, shares, strict=True)]
-                chart.series.append({"label": run.name, "parts": thin})
-                chart.marks = [{"x": x, "label": phase} for phase, x in starts.items()] if len(starts) > 1 else []
+                chart.series.append({"run": index, "label": run.name, "parts": thin})
+                phases[index] = starts if len(starts) > 1 else {}
         if chart.series:
+            alike = all(starts == phases[chart.series[0]["run"]] for starts in phases.values())
+            marked = {None: phases[chart.series[0]["run"]]} if alike else phases
+            chart.marks = [
+                {"run": index, "x": x, "label": phase} for index, starts in marked.items() for phase, x in starts.items()
+            ]
             found.append(chart)
     return found
 

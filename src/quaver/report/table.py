@@ -48,7 +48,7 @@ def layer_table(rows: list[Row], tensors: dict[str, TensorStatistics]) -> Html:
     """Every layer of a run; columns for which there is nothing are left out."""
     columns = [column for column in _columns(tensors) if any(column.cell(row)[1] not in (None, "") for row in rows)]
     ids = anchors(rows)
-    return _table(columns, rows, lambda row: _attributes(row, ids), "Layers of the network", _quiet(rows))
+    return _table(columns, rows, lambda row: _attributes(row, ids), "Layers of the network")
 
 
 def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str]) -> Html:
@@ -65,12 +65,7 @@ def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str]
         same = all(side is not None for side in pair) and _state(pair[0]) == _state(pair[1])
         return _attributes(row, ids) | {"data_same": "yes" if same else "no"}
 
-    return _table(columns, pairs, attributes, f"Layers of {names[0]} and {names[1]}", _quiet([*first, *second]))
-
-
-def _quiet(rows: list[Row]) -> bool:
-    """Whether only fused ops, which are hidden at first, would fill the last column."""
-    return not any(row.reason for row in rows if row.precision != "fused")
+    return _table(columns, pairs, attributes, f"Layers of {names[0]} and {names[1]}")
 
 
 def _state(row: Row | None) -> tuple[Any, ...]:
@@ -91,9 +86,7 @@ def _kind(row: Row) -> str:
     return "float" if row.is_float else "int8"
 
 
-def _table(
-    columns: list[Column], rows: list[Any], attributes: Callable[[Any], dict[str, Any]], caption: str, quiet: bool
-) -> Html:
+def _table(columns: list[Column], rows: list[Any], attributes: Callable[[Any], dict[str, Any]], caption: str) -> Html:
     head = [
         tag(
             "th",
@@ -111,7 +104,7 @@ def _table(
         tag("caption", caption, class_="unseen"),
         tag("thead", tag("tr", head)),
         tag("tbody", body),
-        class_="layers quiet-why" if quiet else "layers",
+        class_="layers",
     )
 
 
@@ -128,7 +121,7 @@ def _cell(column: Column, row: Any) -> Html:
 def _columns(tensors: dict[str, TensorStatistics]) -> list[Column]:
     return [
         Column("#", "Place in the network", lambda row: (row.place or "", row.index), "n"),
-        Column("Layer", "Name in the model, and what is computed with it in one step", _name, "name"),
+        Column("Layer", "Name in the model, what is computed with it in one step, and why it is float", _layer, "name"),
         Column("Type", "What the layer computes", lambda row: (row.type, row.type)),
         Column("Bits", "Bits of weight (W) and activation (A)", lambda row: (row.bits, row.bits)),
         Column("Runs in", "What the engine computed it in; without quaver bench, what the program says", _precision),
@@ -146,13 +139,23 @@ def _columns(tensors: dict[str, TensorStatistics]) -> list[Column]:
         Column("Without", "Accuracy with all layers but this one quantized", lambda row: _share(row.without, 2), "n"),
         Column("µs", "Time in the engine, in microseconds", _time, "n"),
         Column("Differs", "Share of its integers that the engine computes otherwise", lambda row: _rare(row.differ), "n"),
-        Column("Why float", "Why it is not computed on integers", _why, "why"),
     ]
 
 
-def _name(row: Row) -> Cell:
-    with_it = tag("span", "".join(f" + {kind}" for kind in row.fused), class_="with") if row.fused else None
-    return (tag("button", row.name, type="button", class_="open", aria_expanded="false"), with_it), row.name
+def _layer(row: Row) -> Cell:
+    return (_name(row), _why(row)), row.name
+
+
+def _name(row: Row) -> list[Html]:
+    with_it = [tag("span", "".join(f" + {kind}" for kind in row.fused), class_="with")] if row.fused else []
+    return [tag("button", row.name, type="button", class_="open", aria_expanded="false"), *with_it]
+
+
+def _why(row: Row, whose: str = "") -> Html | None:
+    """Why it is float, or what it is part of: below its name, where no width of the window hides it."""
+    if not row.reason:
+        return None
+    return tag("span", whose, "" if row.precision == "fused" else "float: ", row.reason, class_="why")
 
 
 def _precision(row: Row | None) -> Cell:
@@ -209,10 +212,6 @@ def _time(row: Row | None) -> Cell:
     return f"{row.microseconds:,.1f}", row.microseconds
 
 
-def _why(row: Row) -> Cell:
-    return row.reason, row.reason or None
-
-
 # two runs
 
 
@@ -224,7 +223,9 @@ def _paired(names: tuple[str, str]) -> list[Column]:
         ]
 
     return [
-        Column("Layer", "Name in the model", lambda pair: _name(pair[1] or pair[0]), "name"),
+        Column(
+            "Layer", "Name in the model, what is computed with it in one step, and why it is float", _layer_of_both, "name"
+        ),
         Column("Type", "What the layer computes", lambda pair: ((pair[1] or pair[0]).type,) * 2),
         *both("Runs in", "What the engine computed it in, or what the program says", _precision),
         *both("Bits", "Bits of weight (W) and activation (A)", lambda row: (row.bits, row.bits) if row else ("", None)),
@@ -233,8 +234,15 @@ def _paired(names: tuple[str, str]) -> list[Column]:
         Column("Δ dB", "Change of signal to noise, where both count the weight's: more is better", _change_of_error, "n"),
         *both("µs", "Time in the engine", _time, "n"),
         Column("Δ time", "Change of the time in the engine", _change_of_time, "n"),
-        *both("Why float", "Why it is not computed on integers", lambda row: _why(row) if row else ("", None), "why"),
     ]
+
+
+def _layer_of_both(pair: Pair) -> Cell:
+    sides = [(whose, row) for whose, row in zip(("A ", "B "), pair, strict=True) if row is not None]
+    row = sides[-1][1]
+    if len({(side.precision, side.reason) for _, side in sides}) == 1:
+        return _layer(row)
+    return (_name(row), [_why(side, whose) for whose, side in sides]), row.name
 
 
 def _change_of_error(pair: Pair) -> Cell:

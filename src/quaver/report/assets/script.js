@@ -69,7 +69,6 @@
         else close(row);
         row.hidden = !visible;
       }
-      table.classList.toggle("quiet-why", rows.every((row) => row.hidden || [...row.cells].every((cell) => !cell.classList.contains("why") || !cell.textContent)));
       count.textContent = shown === layers ? `${layers} layers` : `${shown} of ${layers} layers`;
     };
     filter.addEventListener("input", matching);
@@ -277,11 +276,13 @@
     return found;
   }
   function curves(chart, figure) {
-    const height = 216, left = 48, right = 8, top = 26, floor = height - 24;
+    const lines = [...new Set(chart.marks.map((mark) => mark.run))]; // of words: runs with phases of their own have one each
+    const height = 216, left = 48, right = 8, top = 26 + 13 * Math.max(lines.length - 1, 0), floor = height - 24;
     for (const series of chart.series) series.points = series.parts.flat();
     const points = chart.series.flatMap((series) => series.points);
     const ends = (axis) => points.reduce(([low, high], point) => [Math.min(low, point[axis]), Math.max(high, point[axis])], [Infinity, -Infinity]);
-    const [x0, x1] = ends(0);
+    const [first, x1] = ends(0);
+    const x0 = Math.min(first, ...chart.marks.map((mark) => mark.x)); // a phase has room even before its first point
     let [y0, y1] = ends(1);
     if (y0 === y1) { y0 -= Math.abs(y0) / 10 || 1; y1 += Math.abs(y1) / 10 || 1; }
     if (chart.kind === "number" && y0 > 0 && y0 < 0.5 * y1) y0 = 0;
@@ -291,15 +292,15 @@
     const y = (value) => floor - ((floor - top) * (value - y0)) / (y1 - y0);
     const words = chart.kind === "percent" ? (value) => `${(100 * value).toFixed(y1 - y0 < 0.1 ? 1 : 0)} %` : short;
     const exact = chart.kind === "percent" ? (value) => `${(100 * value).toFixed(2)} %` : short;
-    const several = chart.series.length > 1;
-    const said = (index, value) => (several ? `${chart.series[index].label} ` : "") + exact(value);
+    const compared = data.runs.length > 1;
+    const said = (index, value) => (compared ? `${chart.series[index].label} ` : "") + exact(value);
     const resting = chart.series.map((series, index) => said(index, series.points.at(-1)[1])).join(", ") + " at the end";
-    const keys = several ? [element("div", { class: "keys" }, ...chart.series.map((series) => element("span", {}, series.label)))] : [];
-    if (several) figure.classList.add("two");
+    const keys = compared ? [element("div", { class: "keys" }, ...chart.series.map((series) => element("span", { class: `k${series.run}` }, series.label)))] : [];
+    if (compared) figure.classList.add("two");
 
     pictured(figure, [element("figcaption", {}, chart.title), ...keys], height, (picture, readout, width) => {
       const x = (value) => left + ((width - left - right) * (value - x0)) / (x1 - x0 || 1);
-      const dots = chart.series.map((series, index) => drawn("circle", { r: 3.5, class: `dot s${index}` }));
+      const dots = chart.series.map((series) => drawn("circle", { r: 3.5, class: `dot s${series.run}` }));
       const near = (value) => (value > width - 24 ? "end" : "middle");
       picture.replaceChildren(
         ...ticks(y0, y1, 4).flatMap((value) => [
@@ -307,18 +308,18 @@
           written(words(value), { x: left - 8, y: (y(value) + 4).toFixed(1), "text-anchor": "end" }),
         ]),
         ...ticks(x0, x1, width / 90).map((value) => written(short(value), { x: x(value).toFixed(1), y: height - 6, "text-anchor": near(x(value)) })),
-        ...chart.marks.map((mark) => drawn("path", { d: mark.x > x0 ? `M${x(mark.x).toFixed(1)} ${top - 16}V${floor}` : "", class: "phase" })),
+        ...chart.marks.map((mark) => drawn("path", { d: mark.x > x0 ? `M${x(mark.x).toFixed(1)} ${top - 16}V${floor}` : "", class: mark.run === null ? "phase" : `phase s${mark.run}` })),
         ...chart.marks.flatMap((mark, index) => {
-          const at = x(Math.max(mark.x, x0)) + (mark.x > x0 ? 6 : 0), next = chart.marks[index + 1];
-          const room = (next ? x(next.x) : width) - at;
+          const at = x(mark.x) + (mark.x > x0 ? 6 : 0), next = chart.marks[index + 1];
+          const room = (next && next.run === mark.run ? x(next.x) : width) - at;
           const letters = Math.floor(room / 6.4);
-          return letters < 4 ? [] : [written(mark.label.length > letters ? `${mark.label.slice(0, letters - 1)}…` : mark.label, { x: at.toFixed(1), y: 12 })];
+          return letters < 4 ? [] : [written(mark.label.length > letters ? `${mark.label.slice(0, letters - 1)}…` : mark.label, { x: at.toFixed(1), y: 12 + 13 * lines.indexOf(mark.run), class: mark.run === null ? "" : `of${mark.run}` })];
         }),
-        ...chart.series.map((series, index) =>
-          drawn("path", { d: series.parts.map((part) => part.map((point, place) => `${place ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`).join("")).join(""), class: `line s${index}` }),
+        ...chart.series.map((series) =>
+          drawn("path", { d: series.parts.map((part) => part.map((point, place) => `${place ? "L" : "M"}${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`).join("")).join(""), class: `line s${series.run}` }),
         ),
-        ...chart.series.flatMap((series, index) =>  // a part of one point has no line
-          series.parts.filter((part) => part.length === 1).map(([point]) => drawn("circle", { r: 3, cx: x(point[0]).toFixed(1), cy: y(point[1]).toFixed(1), class: `point s${index}` })),
+        ...chart.series.flatMap((series) =>  // a part of one point has no line
+          series.parts.filter((part) => part.length === 1).map(([point]) => drawn("circle", { r: 3, cx: x(point[0]).toFixed(1), cy: y(point[1]).toFixed(1), class: `point s${series.run}` })),
         ),
         ...dots,
       );
