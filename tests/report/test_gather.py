@@ -118,7 +118,17 @@ def test_a_damaged_line_in_between_is_a_trouble(folder):
 def test_a_folder_that_is_no_runs_is_refused(tmp_path):
     with pytest.raises(StorageError, match="there is no such folder"):
         gather(tmp_path / "none")
-    with pytest.raises(StorageError, match="holds none of the files of a run"):
+    (tmp_path / "test.json").write_text("{}")  # quaver test --json
+    with pytest.raises(StorageError, match="holds none of the files of a run") as caught:
+        gather(tmp_path)
+    for file in ("report.json", "metrics.jsonl", "analysis.json", "verify*.json", "bench*.json", "int8/program.json"):
+        assert file in str(caught.value)
+
+
+def test_a_folder_whose_files_are_all_damaged_is_refused_with_what_is_wrong(tmp_path):
+    (tmp_path / "report.json").write_text("{")
+
+    with pytest.raises(StorageError, match=r"report\.json: cannot be read"):
         gather(tmp_path)
 
 

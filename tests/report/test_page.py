@@ -233,6 +233,7 @@ def test_the_command_writes_the_page_beside_the_run(folder):
 def test_the_command_compares_two_runs(made, tmp_path):
     done = run(*made, "--out", tmp_path / "folder" / "two.html")
 
+    assert "comparison.html" in run("--help").output  # what it is called without --out
     assert done.exit_code == 0, done.output
     assert "Comparison" in (tmp_path / "folder" / "two.html").read_text()
 

@@ -15,7 +15,10 @@ def report(
         list[Path],
         typer.Argument(help="Folder of a run (quaver demo, quaver quantize); two to compare.", show_default=False),
     ],
-    out: Annotated[Path | None, typer.Option(help="The HTML file; default: report.html in the last folder.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The HTML file; default: report.html in the folder, or comparison.html in the second of two."),
+    ] = None,
 ) -> None:
     """Write one HTML page on a run, or on two side by side; it needs nothing but a browser."""
     console = Console(soft_wrap=True, highlight=False)

@@ -115,8 +115,12 @@ def gather(folder: str | Path) -> Run:
             if file.suffix in SUFFIXES and provenance_file(file).exists():
                 run.origins[f"{name}/{file.name}"] = _read(run, file, provenance) or {}
     if not (run.report or run.metrics or run.analysis or run.verify or run.bench or run.program):
+        if run.troubles:
+            raise StorageError(f"{folder}: none of its files can be reported on. {' '.join(run.troubles)}")
+        programs = ", ".join(f"{name}/{JSON_NAME}" for name in PROGRAMS)
         raise StorageError(
-            f"{folder}: holds none of the files of a run. quaver demo or quaver quantize makes such a folder."
+            f"{folder}: holds none of the files of a run, which are report.json, metrics.jsonl, analysis.json, "
+            f"verify*.json, bench*.json and a program ({programs}). quaver demo or quaver quantize makes such a folder."
         )
     return run
 
