@@ -93,6 +93,44 @@ def test_following_the_proposal_gives_the_score_that_was_measured(model, batches
     assert hits / 96 == found.proposal.score.accuracy
 
 
+def applied(model, config, proposal, images):
+    """A program with the proposal's patterns in its config, as they were printed."""
+    return quaver.quant_aware(model, config | {"not_quant_pattern": proposal.not_quant_pattern}, example_inputs=(images,))
+
+
+@pytest.mark.parametrize("own", [{}, {"not_quant_pattern": ["^fir", "head"]}])
+def test_what_is_float_already_stays_float_when_the_proposal_is_followed(batches, own):
+    class Scoped(Outliers):
+        def forward(self, x):
+            x = F.relu(self.middle(F.relu(self.first(x))))
+            with quaver.name_scope("skip_quant"):
+                return self.head(x.mean((2, 3)))
+
+    model, config = Scoped().eval(), PLAIN | own
+    before = quaver.quant_aware(model, config, example_inputs=(batches[0][0],))
+
+    proposal = quaver.analyze(before, batches, sensitivity_images=96, target_drop=0.0).proposal
+
+    after = applied(model, config, proposal, batches[0][0])
+    gone = {op.name for op in before.ops() if op.quantized} - {op.name for op in after.ops() if op.quantized}
+    assert gone == set(proposal.layers)
+    assert not {op.name for op in after.ops() if op.quantized} - {op.name for op in before.ops() if op.quantized}
+
+
+def test_a_layer_whose_name_is_part_of_others_is_left_float_alone():
+    torch.manual_seed(0)
+    layers = [part for _ in range(6) for part in (nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.ReLU())]
+    net = nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, CLASSES, bias=False))
+    images = torch.randn(32, 4, 8, 8)
+    images[:, 0], net[0].weight.data[:, 0] = 0, 1e5  # beside that, the weights that matter are rounded to nothing
+
+    proposal = quaver.analyze(net, [images], PLAIN, sensitivity_images=32, target_drop=0.1).proposal
+
+    floats = {op.name for op in applied(net, PLAIN, proposal, images).ops() if "skip pattern" in op.reason}
+    assert proposal.layers == ["0"]
+    assert floats == {"0"}  # not "10"
+
+
 def test_where_nothing_hurts_nothing_is_proposed(batches):
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, CLASSES))

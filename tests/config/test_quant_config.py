@@ -6,6 +6,7 @@ import pytest
 
 from quaver import QuantConfig
 from quaver.config import ACTIVATION_TYPES, WEIGHT_TYPES
+from quaver.config.scopes import contains
 from quaver.errors import ConfigError, QuaverError
 from quaver.targets import OPENVINO
 
@@ -212,6 +213,11 @@ def test_an_unknown_target_is_refused_with_the_choice():
 )
 def test_not_quant_pattern_is_one_string_or_several(pattern, patterns):
     assert QuantConfig(not_quant_pattern=pattern).patterns == patterns
+
+
+@pytest.mark.parametrize(("pattern", "found"), [("2", "2 12 20 2.a"), ("^2", "2 20 2.a"), ("2$", "2 12"), ("^2$", "2")])
+def test_a_pattern_can_be_held_to_the_ends_of_a_scope(pattern, found):
+    assert " ".join(scope for scope in ("2", "12", "20", "2.a") if contains(scope, pattern)) == found
 
 
 @pytest.mark.parametrize("pattern", [None, 8, ["head", 8], {"head"}])

@@ -114,7 +114,8 @@ class LayerStatistics:
 class Proposal:
     """Which layers to leave float so that accuracy falls by at most ``target_drop``; ``reached``: whether that is enough.
 
-    ``not_quant_pattern`` is the option that leaves them float, and ``layers`` are all the ops that it catches.
+    ``not_quant_pattern`` is the option that leaves them float, and what is float already; ``layers`` are the ops that it
+    catches anew.
     """
 
     target_drop: float

@@ -8,9 +8,11 @@ from torch import Tensor, fx
 
 from quaver.analysis.accumulating import decibels
 from quaver.analysis.records import LayerStatistics, Proposal, Score
+from quaver.config.scopes import contains
 from quaver.int8.lowering import is_fake_quant, lower
 from quaver.operators import WEIGHTED, keeps_range
 from quaver.passes.placement import ops_by_name
+from quaver.passes.wishes import skip_pattern_in
 from quaver.program import EVAL, Op, Program, copy_graph
 from quaver.program.views import Executable
 
@@ -105,15 +107,18 @@ def propose(
     """Which layers with weights to leave float so that accuracy falls by no more than ``target_drop``.
 
     The layers whose rounding alone disturbs the output most come first. As many of them as are needed are left float, found
-    by halving; then each is tried in int8 again, the least harmful first.
+    by halving; then each is tried in int8 again, the least harmful first. The patterns that leave them float stand behind
+    those that leave layers float already, whose place they will take.
     """
     floor = (scoring.floating().accuracy or 0.0) - target_drop
-    scopes = [layer.scope for layer in sorted(layers, key=_harm) if layer.scope and layer.type in WEIGHTED]
-    order = list(dict.fromkeys(scopes))
+    order = list(dict.fromkeys(layer.scope for layer in sorted(layers, key=_harm) if layer.type in WEIGHTED))
 
-    def tried(patterns: list[str]) -> Score:
+    def caught(scopes: list[str]) -> list[str]:
+        return [op.name for op in ops if op.scope in scopes]
+
+    def tried(scopes: list[str]) -> Score:
         done()
-        return scoring.with_float(_caught(patterns, ops))
+        return scoring.with_float(caught(scopes))
 
     def enough(score: Score) -> bool:
         return (score.accuracy or 0.0) >= floor
@@ -123,23 +128,30 @@ def propose(
         middle = (low + high) // 2
         low, high = (low, middle) if enough(tried(order[:middle])) else (middle + 1, high)
     chosen = order[:low]
-    for pattern in reversed(chosen[:-1]):
-        fewer = [one for one in chosen if one != pattern]
+    for scope in reversed(chosen[:-1]):
+        fewer = [one for one in chosen if one != scope]
         if enough(tried(fewer)):
             chosen = fewer
     score = tried(chosen)
     return Proposal(
         target_drop=target_drop,
-        layers=sorted(_caught(chosen, ops), key=[op.name for op in ops].index),
-        not_quant_pattern=chosen,
+        layers=caught(chosen),
+        not_quant_pattern=_own_patterns(scoring.program) + [_pattern_for(scope, scoring.program) for scope in chosen],
         score=score,
         reached=enough(score),
     )
 
 
-def _caught(patterns: list[str], ops: list[Op]) -> set[str]:
-    """The ops that these patterns leave float."""
-    return {op.name for op in ops if any(pattern in op.scope for pattern in patterns)}
+def _own_patterns(program: Program) -> list[str]:
+    """The skip patterns that leave ops of the program float already."""
+    found = [skip_pattern_in(reason) for reason in program.placements.declined.values()]
+    return [pattern for pattern in dict.fromkeys(found) if pattern is not None]
+
+
+def _pattern_for(scope: str, program: Program) -> str:
+    """What leaves float what is quantized in a scope, and nothing else: its name, unless other scopes contain that."""
+    others = {op.scope for op in program.ops() if op.quantized} - {scope}
+    return scope if scope and not any(contains(other, scope) for other in others) else f"^{scope}$"
 
 
 def _harm(layer: LayerStatistics) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from quaver.config.check import Rule
+from quaver.config.scopes import contains
 from quaver.grid import BITS
 
 LayerBits = Mapping[str, Any] | Iterable[tuple[str, Any]]
@@ -28,7 +29,7 @@ def bits_for(scope: str, pairs: Pairs, otherwise: tuple[int, int]) -> tuple[int,
     >>> bits_for("stem.0", (("stem", (8, 4)),), (4, 4))
     (8, 4)
     """
-    return next((bits for pattern, bits in reversed(pairs) if pattern in scope), otherwise)
+    return next((bits for pattern, bits in reversed(pairs) if contains(scope, pattern)), otherwise)
 
 
 def _allows(value: Any) -> bool:

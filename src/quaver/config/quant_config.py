@@ -48,7 +48,8 @@ class QuantConfig:
 
     ``weight_preprocess_type`` and ``activation_preprocess_type``: None, or ``PACT``, a learned clip in front of every
     quantizer. ``layer_bits``: other bits for some layers, ``{"stem": 8, "head": (8, 4)}``: a part of an op's scope, and its
-    bits, or those of its weight and of its inputs. ``not_quant_pattern``: ops whose scope contains one of these stay float.
+    bits, or those of its weight and of its inputs. ``not_quant_pattern``: ops whose scope contains one of these stay float
+    (``^`` and ``$`` are its two ends: ``^head$`` is ``head`` alone).
     ``quantize_op_types``: what is quantized; by default all that ``target`` runs in int8. ``quant_weight_only``: weights
     become integers, activations stay float.
     ``pass_through``: gradients pass a quantizer even where it saturates. ``saturation_safe``: the few weights whose

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from torch import nn
 
 from quaver.config.qat_config import QATConfig
+from quaver.config.scopes import contains
 from quaver.eager.input_spec import InputSpec, specs_of
 from quaver.eager.layers import ROUNDING, WEIGHTED, Swapped, kind_of, swap, swap_back
 from quaver.eager.live import frozen_program
@@ -107,7 +108,7 @@ class QAT:
         if found.skipped:
             return f"{found.skipped} has skip_quant = True"
         for pattern in self.config.patterns:
-            if any(pattern in name for name in found.names):
+            if any(contains(name, pattern) for name in found.names):
                 return f"its name contains the pattern {pattern!r}"
         if isinstance(found.layer, _OF_QUAVER):
             return "weights alone are quantized" if self.config.quant_weight_only else ""

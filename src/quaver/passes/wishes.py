@@ -1,6 +1,8 @@
 """What the two quantizing passes share: their options, and the questions they ask of an op."""
 
+import ast
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,6 +12,7 @@ from torch import fx
 from quaver.config.check import Rule, boolean, check, one_of, rate, texts, whole
 from quaver.config.layer_bits import LayerBits, as_pairs, bits_for, layer_bits
 from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
+from quaver.config.scopes import contains
 from quaver.operators import ACTIVATIONS, argument, packet
 from quaver.program import Op
 from quaver.program.placements import Options
@@ -32,9 +35,15 @@ _FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear"})
 def skipped_by(op: Op, patterns: str | Iterable[str]) -> str:
     """Why a skip pattern keeps the op float, or nothing."""
     for pattern in (patterns,) if isinstance(patterns, str) else patterns:
-        if pattern in op.scope:
+        if contains(op.scope, pattern):
             return f"its scope {op.scope!r} contains the skip pattern {pattern!r}"
     return ""
+
+
+def skip_pattern_in(reason: str) -> str | None:
+    """The skip pattern that such a reason names."""
+    found = re.fullmatch(r"its scope .* contains the skip pattern (.*)", reason)
+    return None if found is None else ast.literal_eval(found[1])
 
 
 def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> str:
