@@ -284,6 +284,56 @@ def test_a_tensor_that_is_never_finite_has_no_record(patterns):
 
     assert [tensor.name for tensor in found.tensors] == []
     assert found.layer("stem").inputs == []
+    assert found.never_finite[0] == "x"
+    assert found.not_finite()["x"] == "NaN or Inf in every batch, so nothing is known of it"
+
+
+def test_a_weight_with_nan_is_counted_and_named(patterns, batches):
+    patterns.left.weight.data[0, 0] = math.nan
+
+    found = quaver.analyze(patterns, batches)
+
+    assert found.not_finite()["left.weight"] == "NaN or Inf in 1 of 128 values, which are left out"
+    assert "left.output" in found.never_finite
+
+
+def test_a_network_that_gives_nan_is_not_scored(patterns, batches):
+    patterns.left.weight.data[0, 0] = math.nan
+
+    with pytest.raises(quaver.QuaverError, match=r"'left.weight' has NaN or Inf in it.*set sensitivity_images=0"):
+        quaver.analyze(patterns, batches, sensitivity_images=8, target_drop=0.01)
+
+
+def test_a_network_that_gives_nan_for_some_images_only_is_not_scored(batches):
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 4, 1), nn.Linear(4, 10)
+
+        def forward(self, x):
+            return self.second(self.first(x).mean((2, 3)) / x.amax((1, 2, 3))[:, None])
+
+    images = batches[0][0].clone()
+    images[5] = 0
+
+    with pytest.raises(quaver.QuaverError, match=r"'.*' has NaN or Inf in it"):
+        quaver.analyze(Root(), [images], sensitivity_images=8)
+
+
+def test_images_with_nan_are_not_scored_and_counted(patterns, batches, tmp_path):
+    spoiled = batches[1][0].clone()
+    spoiled[:2] = math.nan
+
+    found = quaver.analyze(patterns, [batches[0], (spoiled, batches[1][1])], sensitivity_images=16)
+
+    assert (found.sensitivity.images, found.sensitivity.left_out) == (14, 2)
+    assert found.sensitivity.quantized.sqnr_db > 10
+    assert quaver.Analysis.load(found.save(tmp_path / "analysis.json")) == found
+
+
+def test_where_every_image_has_nan_there_is_nothing_to_score(patterns):
+    with pytest.raises(quaver.QuaverError, match="every image has NaN or Inf"):
+        quaver.analyze(patterns, [torch.full((2, 3, 16, 16), math.nan)], sensitivity_images=2)
 
 
 def test_a_dead_tensor_has_no_noise():

@@ -83,5 +83,17 @@ def test_a_reservoir_without_labels_has_none():
     assert reservoir.batches(10)[0][1] is None
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_reservoir_leaves_out_images_that_are_not_finite_and_counts_them(bad):
+    images = torch.arange(12.0).view(6, 2)
+    images[1, 0] = images[4, 1] = bad
+    reservoir = Reservoir(10)
+
+    reservoir.offer(images, torch.arange(6))
+
+    assert reservoir.not_finite == 2
+    assert reservoir.batches(10)[0][1].tolist() == [0, 2, 3, 5]
+
+
 def test_a_reservoir_of_nothing_keeps_nothing():
     assert kept_of(0, 30).batches(10) == []

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -29,6 +30,24 @@ def test_the_file_says_what_it_is(file):
     content = json.loads(file.read_text())
 
     assert (content["format"], content["version"], content["quaver"]) == ("quaver.analysis", 1, quaver.__version__)
+
+
+def test_a_figure_that_json_does_not_have_is_an_error_of_ours(analysis, tmp_path):
+    strange = replace(analysis, moving_rate=float("nan"))
+
+    with pytest.raises(StorageError, match="could not be written"):
+        strange.save(tmp_path / "analysis.json")
+
+
+def test_a_file_from_before_nan_was_counted_is_read(analysis, file):
+    def take_away(content):
+        del content["never_finite"], content["sensitivity"]["left_out"]
+        for weight in content["weights"]:
+            del weight["not_finite"]
+
+    changed(file, take_away)
+
+    assert quaver.Analysis.load(file) == analysis
 
 
 def test_it_is_plain_json_without_nan(file):

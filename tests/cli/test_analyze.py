@@ -57,6 +57,20 @@ def test_sensitivity_and_a_proposal_are_shown(program, data):
     assert "Every layer can be quantized" in done.output
 
 
+def test_an_image_with_nan_is_left_out_and_said(program, data, tmp_path):
+    with BinaryWriter(tmp_path / "nan.bin", image_shape=(3, 32, 32), classes=10, layout="header") as writer:
+        for label in range(10):
+            writer.add(np.full((3, 32, 32), np.nan if label == 6 else label, np.float32), label)
+
+    arguments = ("--batch-size", 5, "--sensitivity", 10, "--json", tmp_path / "analysis.json")
+    done = run(program, tmp_path / "nan.bin", *arguments)
+
+    assert done.exit_code == 0, done.output
+    assert "input: NaN or Inf in 1 of 2 batches, which are left out." in done.output
+    assert "Images with NaN or Inf, left out of this: 1." in done.output
+    assert quaver.Analysis.load(tmp_path / "analysis.json").sensitivity.images == 9
+
+
 def test_only_as_many_rows_as_asked_for_are_shown(program, data):
     done = run(program, data, "--rows", 1)
 

@@ -104,6 +104,13 @@ def test_troubles_are_on_the_page(folder):
     assert "bench.json: cannot be read" in page([gather(folder)])
 
 
+def test_what_is_not_finite_is_on_the_page(folder):
+    run = gather(folder)
+    run.analysis = replace(run.analysis, never_finite=["relu.output"])
+
+    assert "<code>relu.output</code>: NaN or Inf in every batch" in page([run])
+
+
 def evil_run(folder):
     """A run in which every name is an attack."""
     run = gather(folder)

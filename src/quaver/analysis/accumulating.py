@@ -25,6 +25,11 @@ class Tally:
     accum: float = 0.0
     not_finite: int = 0
 
+    @property
+    def is_never_finite(self) -> bool:
+        """Whether every batch had NaN or Inf in it."""
+        return self.not_finite > 0 and not self.state
+
 
 class Accumulator:
     """Looks at tensors while a batch runs, and counts when it is through: one wait for the device per batch."""
@@ -106,11 +111,11 @@ def spread(histogram: Histogram, smallest: float, largest: float) -> Spread:
 
 
 def decibels(signal: float, noise: float) -> float | None:
-    """Signal to noise; None where there is no noise, or nothing to disturb.
+    """Signal to noise; None where there is no noise, nothing to disturb, or more than a number can say.
 
     >>> decibels(100.0, 1.0)
     20.0
     """
-    if noise <= 0 or signal <= 0:
+    if not (0 < noise < math.inf and 0 < signal < math.inf):
         return None
     return 10 * math.log10(signal / noise)

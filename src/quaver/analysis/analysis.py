@@ -1,6 +1,6 @@
 """`Analysis`: what was found, to look at, to keep, and to start quantizers from."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from quaver.analysis import storage
@@ -33,7 +33,8 @@ FORMAT = Format(
 class Analysis:
     """Statistics of every quantized tensor, weight and layer of a program over ``images`` images.
 
-    ``sensitivity`` is None unless it was asked for, and so are the layers' scores; ``proposal`` likewise.
+    ``sensitivity`` is None unless it was asked for, and so are the layers' scores; ``proposal`` likewise. ``never_finite``
+    are tensors with NaN or Inf in every batch, which have no statistics.
     """
 
     quaver: str
@@ -46,6 +47,7 @@ class Analysis:
     layers: list[LayerStatistics]
     sensitivity: SensitivitySummary | None
     proposal: Proposal | None
+    never_finite: list[str] = field(default_factory=list)
 
     def tensor(self, name: str) -> TensorStatistics:
         """The activation of this name."""
@@ -63,6 +65,17 @@ class Analysis:
             return float("inf") if measured is None else measured
 
         return sorted(self.layers, key=noise)
+
+    def not_finite(self) -> dict[str, str]:
+        """The tensors and weights in which there is NaN or Inf, by name, and how often, in words."""
+        words = dict.fromkeys(self.never_finite, "NaN or Inf in every batch, so nothing is known of it")
+        for tensor in self.tensors:
+            if tensor.not_finite:
+                words[tensor.name] = f"NaN or Inf in {tensor.not_finite} of {self.batches} batches, which are left out"
+        for weight in self.weights:
+            if weight.not_finite:
+                words[weight.name] = f"NaN or Inf in {weight.not_finite} of {weight.size} values, which are left out"
+        return words
 
     def initialise(self, program: Program, *, by: str = "moving_max") -> list[str]:
         """Start the ranges of a prepared program's quantizers, and PACT's thresholds, from this; gives the tensors' names.

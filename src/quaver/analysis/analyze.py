@@ -16,7 +16,7 @@ from quaver.analysis.initialise import start
 from quaver.analysis.layers import statistics_of_layers
 from quaver.analysis.records import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics
 from quaver.analysis.sampling import Reservoir
-from quaver.analysis.sensitivity import Scoring, propose, quantized_ops
+from quaver.analysis.sensitivity import Scoring, propose, quantized_ops, refuse_not_finite
 from quaver.analysis.sites import Site, activations, weights
 from quaver.analysis.watching import Watched
 from quaver.analysis.weighing import statistics_of_weight
@@ -67,6 +67,8 @@ def analyze(
     view = program.clone(for_test=True)
     sites = activations(view)
     accumulator, kept = Accumulator(sites, moving_rate), Reservoir(sensitivity_images)
+    if sensitivity_images and torch.isfinite(examples).all():
+        refuse_not_finite(view, sites, [(_on_its_device(view, examples), None)])  # now, not after the pass
     images = _pass(view, sites, accumulator, kept, batches, on_progress)
     found = [statistics_of(site, accumulator.tallies[site.name]) for site in sites]
     tensors = [tensor for tensor in found if tensor is not None]
@@ -75,8 +77,12 @@ def analyze(
     summary, proposal = None, None
     if sensitivity_images:
         ready = with_ranges(program if is_own else copy.deepcopy(program), tensors).clone(for_test=True)
+        if not kept.kept:
+            raise InputError("analyze: every image has NaN or Inf in it, so there is none to run the network on.")
+        refuse_not_finite(view, sites, kept.batches(SCORED_TOGETHER))
         scoring = Scoring(ready, kept.batches(SCORED_TOGETHER))
         layers, summary, proposal = _scored(scoring, layers, target_drop, on_progress)
+        summary = replace(summary, left_out=kept.not_finite)
     from quaver import __version__
 
     return Analysis(
@@ -90,6 +96,7 @@ def analyze(
         layers=layers,
         sensitivity=summary,
         proposal=proposal,
+        never_finite=[site.name for site in sites if accumulator.tallies[site.name].is_never_finite],
     )
 
 
@@ -146,17 +153,21 @@ def _pass(
 ) -> int:
     """The one pass over the data; gives the number of images."""
     network = Watched(program, sites, accumulator.look, rounding=not program.unseen())
-    device = next((tensor.device for tensor in (*program.parameters(), *program.buffers())), torch.device("cpu"))
     images = 0
     for batch in batches:
         inputs, labels = _split(batch)
-        inputs = inputs.to(device)
+        inputs = _on_its_device(program, inputs)
         network.outputs(program.signature.flatten((inputs,), {}))
         accumulator.end_batch()
         kept.offer(inputs, labels)
         images += len(inputs)
         on_progress("statistics", accumulator.batches, None)
     return images
+
+
+def _on_its_device(program: Program, images: Tensor) -> Tensor:
+    device = next((tensor.device for tensor in (*program.parameters(), *program.buffers())), None)
+    return images.to(device)
 
 
 def with_ranges(program: Program, tensors: list[TensorStatistics]) -> Program:

@@ -60,6 +60,7 @@ class WeightStatistics:
     """A weight. ``thresholds`` are the smallest and the largest of its channels; the other fields are a tensor's.
 
     ``bounded`` is the share of its integers that ``saturation_safe`` keeps smaller than rounding would make them.
+    ``not_finite`` counts values that are NaN or Inf, which the figures leave out.
     """
 
     name: str
@@ -74,6 +75,7 @@ class WeightStatistics:
     bounded: float
     sqnr_db: float | None
     histogram: Spread
+    not_finite: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +129,13 @@ class Proposal:
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivitySummary:
-    """What the scores of the layers are to be compared with: the float network and the one with every layer quantized."""
+    """What the scores of the layers are to be compared with: the float network and the one with every layer quantized.
+
+    ``left_out`` counts images with NaN or Inf, which were not drawn.
+    """
 
     images: int
     measure: str
     floating: Score
     quantized: Score
+    left_out: int = 0

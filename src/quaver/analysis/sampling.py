@@ -44,18 +44,25 @@ def _factors(number: int) -> set[int]:
 class Reservoir:
     """At most ``limit`` images with their labels, each image of the data as likely to be among them as any other.
 
-    However many are offered, no more than ``limit`` are kept (Vitter's algorithm R). Equal data gives equal images.
+    However many are offered, no more than ``limit`` are kept (Vitter's algorithm R). Equal data gives equal images. Those
+    with NaN or Inf are not taken, and counted.
     """
 
     def __init__(self, limit: int, seed: int = 0) -> None:
         self.limit = limit
-        self.seen = 0
+        self.seen = self.not_finite = 0
         self.kept: list[tuple[Tensor, Any]] = []
         self.generator = torch.Generator().manual_seed(seed)
 
     def offer(self, images: Tensor, labels: Tensor | None) -> None:
         """Take some images of a batch, in the place of earlier ones."""
-        for index in range(len(images) if self.limit else 0):
+        if not self.limit:
+            return
+        finite = torch.isfinite(images)[..., None].flatten(1).all(1).tolist()
+        for index in range(len(images)):
+            if not finite[index]:
+                self.not_finite += 1
+                continue
             place = len(self.kept)
             if place == self.limit:
                 place = int(torch.randint(self.seen + 1, (), generator=self.generator))

@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from quaver.analysis.accumulating import decibels
 from quaver.analysis.records import LayerStatistics, Proposal, Score
+from quaver.analysis.sites import Site
+from quaver.analysis.watching import Watched
 from quaver.config.scopes import contains
+from quaver.errors import InputError
 from quaver.int8.lowering import is_fake_quant, lower
 from quaver.operators import WEIGHTED, keeps_range
 from quaver.passes.placement import ops_by_name
@@ -94,11 +98,32 @@ class Scoring:
         for (_, labels), outputs, expected in zip(self.batches, results, self.reference, strict=True):
             for one, other in zip(outputs, expected, strict=True):
                 signal += float(other.double().square().sum())
-                noise += float((one.double() - other.double()).nan_to_num(0.0, 1e30, 1e30).square().sum())
+                noise += float((one.double() - other.double()).nan_to_num(1e30, 1e30, 1e30).square().sum())
             if self.logits:
                 wanted = expected[0].argmax(1) if not self.labelled or labels is None else labels.to(outputs[0].device)
-                right += int((outputs[0].argmax(1) == wanted).sum())
+                right += int((outputs[0].argmax(1) == wanted)[outputs[0].isfinite().all(1)].sum())
         return Score(accuracy=right / self.images if self.logits else None, sqnr_db=decibels(signal, noise))
+
+
+def refuse_not_finite(program: Program, sites: list[Site], batches: Batches) -> None:
+    """Raise if the float network gives NaN or Inf for some of the images: there is nothing to compare with."""
+    strange: list[str] = []
+
+    def look(site: Site, x: Tensor, unit: Any) -> None:
+        if not torch.isfinite(x).all():
+            strange.append(site.name)
+
+    network = Watched(program, sites, look, rounding=False)
+    for images, _ in batches:
+        outputs = network.outputs(program.signature.flatten((images,), {}))
+        if all(torch.isfinite(value).all() for value in outputs if isinstance(value, Tensor)):
+            continue
+        weights = [name for name, weight in program.named_parameters() if not torch.isfinite(weight).all()]
+        names = [repr(name) for name in (*weights, *strange)] or ["its output"]
+        raise InputError(
+            f"analyze: {names[0]} has NaN or Inf in it, so the float network gives no output to compare others with. Mend "
+            "the network; to look at its tensors, set sensitivity_images=0 (on the command line, leave out --sensitivity)."
+        )
 
 
 def propose(

@@ -3,7 +3,7 @@
 import json
 import math
 import types
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -21,7 +21,7 @@ def write(path: Path, content: dict[str, Any]) -> None:
         text = json.dumps(content, separators=(",", ":"), allow_nan=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, (text + "\n").encode())
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a figure is NaN or Inf, which JSON does not have
         raise StorageError(f"{path}: the analysis could not be written: {error}.") from error
 
 
@@ -50,12 +50,13 @@ def decoded(kind: Any, value: Any, place: str) -> Any:
 def _record(kind: Any, value: Any, place: str) -> Any:
     _expect(isinstance(value, dict), place, "an object", value)
     names = [field.name for field in fields(kind)]
-    missing = [name for name in names if name not in value]
+    newer = [field.name for field in fields(kind) if (field.default, field.default_factory) != (MISSING, MISSING)]
+    missing = [name for name in names if name not in value and name not in newer]
     unknown = [name for name in value if name not in names]
     if missing or unknown:
         raise MisfitError(f"{place} " + ("lacks" if missing else "has an unknown field") + f" {(missing or unknown)[0]!r}")
     hints = get_type_hints(kind)
-    return kind(**{name: decoded(hints[name], value[name], f"{place}.{name}".lstrip(".")) for name in names})
+    return kind(**{name: decoded(hints[name], value[name], f"{place}.{name}".lstrip(".")) for name in value})
 
 
 def _expect(right: bool, place: str, words: str, value: Any) -> None:

@@ -34,4 +34,5 @@ def statistics_of_weight(weight: Weight) -> WeightStatistics:
         bounded=weight.bounded,
         sqnr_db=None if noise is None else decibels(histogram.power, noise),
         histogram=spread(histogram, smallest, largest),
+        not_finite=values.numel() - finite.numel(),
     )

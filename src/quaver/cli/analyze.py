@@ -126,9 +126,8 @@ def show_analysis(console: Console, found: Analysis, rows: int) -> None:
             cells += [_score(layer.only), _score(layer.without)]
         table.add_row(*cells)
     console.print(table)
-    odd = [tensor for tensor in found.tensors if tensor.not_finite]
-    for tensor in odd:
-        console.print(f"[red]{escape(tensor.name)}[/]: NaN or Inf in {tensor.not_finite} batches, left out.")
+    for name, words in found.not_finite().items():
+        console.print(f"[red]{escape(name)}[/]: {words}.", highlight=False)
     if found.sensitivity is not None:
         summary = found.sensitivity
         console.print(
@@ -136,6 +135,8 @@ def show_analysis(console: Console, found: Analysis, rows: int) -> None:
             f"{_score(summary.quantized)}.",
             highlight=False,
         )
+        if summary.left_out:
+            console.print(f"Images with NaN or Inf, left out of this: {summary.left_out}.", highlight=False)
     if found.proposal is not None:
         _show_proposal(console, found)
 

@@ -108,6 +108,7 @@ def _layers(found: Found) -> Html | None:
     else:
         table = layer_table(rows, _tensors(found[0][0]))
     return join(
+        [_not_finite(run) for run, _, _ in found],
         _proposal(found[-1][0]),
         _controls(rows, comparing=len(found) == 2),
         tag("div", table, class_="wide", tabindex="0", role="region", aria_label="Table of layers, scrolls sideways"),
@@ -148,6 +149,11 @@ def _controls(rows: list[Row], *, comparing: bool) -> Html:
         tag("output", id="count", class_="quiet", aria_live="polite"),
         class_="controls",
     )
+
+
+def _not_finite(run: Run) -> list[Html]:
+    found = {} if run.analysis is None else run.analysis.not_finite()
+    return [tag("p", f"{run.name}: ", tag("code", name), f": {words}.", class_="trouble") for name, words in found.items()]
 
 
 def _proposal(run: Run) -> Html | None:
