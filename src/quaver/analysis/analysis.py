@@ -17,7 +17,7 @@ from quaver.config.check import check, one_of
 from quaver.config.recipe import STATISTICS
 from quaver.errors import StorageError
 from quaver.formats import Format
-from quaver.program import Program
+from quaver.program import Program, Stage
 
 FORMAT = Format(
     "quaver.analysis",
@@ -48,6 +48,11 @@ class Analysis:
     sensitivity: SensitivitySummary | None
     proposal: Proposal | None
     never_finite: list[str] = field(default_factory=list)
+
+    @property
+    def knows_weight_noise(self) -> bool:
+        """Whether the layers' noise is that of their weights, too: a frozen program has only the integers of these."""
+        return self.stage in (Stage.FLOAT.value, Stage.PREPARED.value)
 
     def tensor(self, name: str) -> TensorStatistics:
         """The activation of this name."""

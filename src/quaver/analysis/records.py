@@ -95,7 +95,8 @@ class LayerStatistics:
     """A quantized layer: the tensors it reads, and what rounding them costs.
 
     ``sqnr_db`` is signal to noise of its result, from that of its inputs and of its weight: the noise powers, relative to
-    their signals, add up. ``only`` scores the network with only this layer quantized, ``without`` with all others.
+    their signals, add up. A frozen program's weights have no noise that is known, and there it is the inputs' alone.
+    ``only`` scores the network with only this layer quantized, ``without`` with all others.
     """
 
     name: str

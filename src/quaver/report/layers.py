@@ -14,7 +14,8 @@ _HOST = re.compile(r"(?:folded into|computed with) '(.*?)'")
 class Row:
     """A layer. ``precision`` is what the program says: int8, float, or fused (part of ``host``).
 
-    ``index`` counts all ops, ``place`` those that are not part of another, from 1.
+    ``index`` counts all ops, ``place`` those that are not part of another, from 1. ``error_of_input``: it has a weight, and
+    ``sqnr_db`` is without it, because of weights a frozen program has only the integers.
     """
 
     index: int
@@ -31,6 +32,7 @@ class Row:
     sqnr_db: float | None = None
     input_sqnr_db: float | None = None
     weight_sqnr_db: float | None = None
+    error_of_input: bool = False
     clipped: float | None = None
     zeros: float | None = None
     only: float | None = None
@@ -65,6 +67,7 @@ def rows_of(run: Run) -> list[Row]:
         for layer in run.analysis.layers:
             if layer.name in by_name:
                 _add_statistics(by_name[layer.name], layer, tensors, weights)
+                by_name[layer.name].error_of_input = layer.weight is not None and not run.analysis.knows_weight_noise
     asked = " ".join(run.program.history) if run.program is not None else ""
     for row in rows:
         row.bits = row.bits or _bits(row, asked)

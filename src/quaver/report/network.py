@@ -159,7 +159,7 @@ def _words(row: Row) -> str:
     if row.bits:
         lines[-1] += f", {row.bits}"
     if row.sqnr_db is not None:
-        lines.append(f"signal to noise {decibels(row.sqnr_db)} dB")
+        lines.append(f"signal to noise {decibels(row.sqnr_db)} dB" + ", input only" * row.error_of_input)
     if row.share is not None:
         lines.append(f"{percent(row.share, 1)} of the time")
     if row.reason:

@@ -46,9 +46,9 @@ def anchors(*runs: list[Row]) -> dict[str, str]:
 
 def layer_table(rows: list[Row], tensors: dict[str, TensorStatistics]) -> Html:
     """Every layer of a run; columns for which there is nothing are left out."""
-    columns = [column for column in _columns(tensors) if any(column.cell(row)[1] not in (None, "") for row in rows)]
+    columns = [column for column in _columns(rows, tensors) if any(column.cell(row)[1] not in (None, "") for row in rows)]
     ids = anchors(rows)
-    return _table(columns, rows, lambda row: _attributes(row, ids), "Layers of the network")
+    return _table(columns, rows, lambda row: _attributes(row, ids), "Layers of the network", _quiet(rows))
 
 
 def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str]) -> Html:
@@ -56,7 +56,8 @@ def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str]
     known, other = {row.name: row for row in first}, {row.name: row for row in second}
     pairs: list[Pair] = [(known.get(row.name), row) for row in second]
     pairs += [(row, None) for row in first if row.name not in other]
-    columns = [column for column in _paired(names) if any(column.cell(pair)[1] not in (None, "") for pair in pairs)]
+    known_columns = _paired(first, second, names)
+    columns = [column for column in known_columns if any(column.cell(pair)[1] not in (None, "") for pair in pairs)]
     ids = anchors(first, second)
 
     def attributes(pair: Pair) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def _cell(column: Column, row: Any) -> Html:
 # one run
 
 
-def _columns(tensors: dict[str, TensorStatistics]) -> list[Column]:
+def _columns(rows: list[Row], tensors: dict[str, TensorStatistics]) -> list[Column]:
     return [
         Column("#", "Place in the network", lambda row: (row.place or "", row.index), "n"),
         Column("Layer", "Name in the model, what is computed with it in one step, and why it is float", _layer, "name"),
@@ -133,7 +134,7 @@ def _columns(tensors: dict[str, TensorStatistics]) -> list[Column]:
             "Spread of the input, counts on a log scale, the threshold as a line; sorts by clipped",
             _spread(tensors),
         ),
-        Column("Error", "Signal to rounding noise in dB, input and weight together: the smaller, the worse", _error, "n"),
+        _error_column(rows, _error),
         Column("Clipped", "Share of the input's values that saturate", lambda row: _rare(row.clipped), "n"),
         Column("Alone", "Accuracy with only this layer quantized", lambda row: _share(row.only, 2), "n"),
         Column("Without", "Accuracy with all layers but this one quantized", lambda row: _share(row.without, 2), "n"),
@@ -187,6 +188,14 @@ def _spread(tensors: dict[str, TensorStatistics]) -> Callable[[Row], Cell]:
     return cell
 
 
+def _error_column(rows: list[Row], cell: Callable[[Any], Cell], side: str = "") -> Column:
+    if any(row.error_of_input for row in rows):
+        title, parts = f"Error, input only{side}", "of the input alone: of weights, a frozen program has only the integers"
+    else:
+        title, parts = f"Error{side}", "input and weight together: the smaller, the worse"
+    return Column(title, f"Signal to rounding noise in dB, {parts}", cell, "n")
+
+
 def _error(row: Row | None) -> Cell:
     if row is None or row.sqnr_db is None:
         return "", None
@@ -215,7 +224,7 @@ def _time(row: Row | None) -> Cell:
 # two runs
 
 
-def _paired(names: tuple[str, str]) -> list[Column]:
+def _paired(first: list[Row], second: list[Row], names: tuple[str, str]) -> list[Column]:
     def both(title: str, help_: str, cell: Callable[[Row | None], Cell], style: str = "") -> list[Column]:
         return [
             Column(f"{title} A", f"{help_}, in {names[0]}", lambda pair: cell(pair[0]), style),
@@ -230,8 +239,9 @@ def _paired(names: tuple[str, str]) -> list[Column]:
         *both("Runs in", "What the engine computed it in, or what the program says", _precision),
         *both("Bits", "Bits of weight (W) and activation (A)", lambda row: (row.bits, row.bits) if row else ("", None)),
         *both("Input", "Threshold of the input", lambda row: _threshold("input")(row) if row else ("", None), "n"),
-        *both("Error", "Signal to rounding noise in dB", _error, "n"),
-        Column("Δ dB", "Change of signal to noise, where both count the weight's: more is better", _change_of_error, "n"),
+        _error_column(first, lambda pair: _error(pair[0]), " A"),
+        _error_column(second, lambda pair: _error(pair[1]), " B"),
+        Column("Δ dB", "Change of signal to noise, where both sides tell the same: more is better", _change_of_error, "n"),
         *both("µs", "Time in the engine", _time, "n"),
         Column("Δ time", "Change of the time in the engine", _change_of_time, "n"),
     ]
@@ -246,11 +256,10 @@ def _layer_of_both(pair: Pair) -> Cell:
 
 
 def _change_of_error(pair: Pair) -> Cell:
-    """The difference of two errors of the same parts: an int8 program's weights are rounded before it is analysed."""
     first, second = pair
-    if first is None or second is None or first.sqnr_db is None or second.sqnr_db is None:
+    if first is None or second is None or first.error_of_input != second.error_of_input:
         return "", None
-    if (first.weight_sqnr_db is None) != (second.weight_sqnr_db is None):
+    if first.sqnr_db is None or second.sqnr_db is None:
         return "", None
     change = second.sqnr_db - first.sqnr_db
     return signed(change), change
