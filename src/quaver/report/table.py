@@ -241,7 +241,7 @@ def _paired(first: list[Row], second: list[Row], names: tuple[str, str]) -> list
         *both("Input", "Threshold of the input", lambda row: _threshold("input")(row) if row else ("", None), "n"),
         _error_column(first, lambda pair: _error(pair[0]), " A"),
         _error_column(second, lambda pair: _error(pair[1]), " B"),
-        Column("Δ dB", "Change of signal to noise, where both sides tell the same: more is better", _change_of_error, "n"),
+        Column("Δ dB", "Change of signal to noise, where both count the weight's: more is better", _change_of_error, "n"),
         *both("µs", "Time in the engine", _time, "n"),
         Column("Δ time", "Change of the time in the engine", _change_of_time, "n"),
     ]
@@ -256,10 +256,11 @@ def _layer_of_both(pair: Pair) -> Cell:
 
 
 def _change_of_error(pair: Pair) -> Cell:
+    """The difference of two errors of the same parts: an int8 program's weights are rounded before it is analysed."""
     first, second = pair
-    if first is None or second is None or first.error_of_input != second.error_of_input:
+    if first is None or second is None or first.sqnr_db is None or second.sqnr_db is None:
         return "", None
-    if first.sqnr_db is None or second.sqnr_db is None:
+    if (first.weight_sqnr_db is None) != (second.weight_sqnr_db is None):
         return "", None
     change = second.sqnr_db - first.sqnr_db
     return signed(change), change
