@@ -71,6 +71,59 @@ def test_an_image_with_nan_is_left_out_and_said(program, data, tmp_path):
     assert quaver.Analysis.load(tmp_path / "analysis.json").sensitivity.images == 9
 
 
+def figures_of(output):
+    """The cells of the table, by title."""
+    lines = [line.strip("┃│").replace("┃", "│").split("│") for line in output.splitlines() if line[:1] in ("┃", "│")]
+    return {title.strip(): [cells[column].strip() for cells in lines[1:]] for column, title in enumerate(lines[0])}
+
+
+@pytest.mark.parametrize("columns", [30, 40, 60, 80, 120])
+@pytest.mark.parametrize("options", [(), ("--sensitivity", 4)])
+def test_no_figure_is_cut_however_narrow_the_screen(program, data, monkeypatch, columns, options):
+    whole = figures_of(run(program, data, *options).output)
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+    done = run(program, data, *options)
+
+    shown = figures_of(done.output)
+    assert max(len(line) for line in done.output.splitlines() if line[:1] in ("┃", "│")) <= columns
+    assert {title: whole[title] for title in shown} == shown
+    assert {"layer", "dB"} <= set(shown)
+    assert ("No room for" in done.output) == (len(shown) < len(whole))
+
+
+def test_a_long_name_takes_several_lines_of_a_narrow_screen(data, tmp_path, monkeypatch):
+    net = nn.Sequential()
+    net.add_module("a_very_long_name_of_a_layer_that_somebody_chose", nn.Conv2d(3, 4, 3))
+    quaver.save(quaver.capture(net, (torch.randn(2, 3, 32, 32),)), tmp_path / "program")
+    monkeypatch.setenv("COLUMNS", "60")
+
+    shown = figures_of(run(tmp_path / "program", data).output)
+
+    assert "".join(shown["layer"]) == "a_very_long_name_of_a_layer_that_somebody_chose"
+    assert shown["dB"][0]
+
+
+def test_a_pipe_gets_every_column_and_no_empty_line_first(program, data, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+    done = run(program, data, "--sensitivity", 4)
+
+    titles = "layer type bits largest moving clipped zeros in dB w dB dB only without"
+    assert " ".join(figures_of(done.output)) == titles
+    assert "quantized layers, worst first" in done.output.splitlines()[0]
+
+
+def test_the_error_of_an_int8_program_is_called_that_of_its_inputs(program, data, tmp_path):
+    _, int8 = quaver.convert(quaver.load(program), save_int8=True)
+
+    done = run(quaver.save(int8, tmp_path / "int8"), data)
+
+    shown = figures_of(done.output)
+    assert "input dB" in shown
+    assert "dB" not in shown
+
+
 def test_only_as_many_rows_as_asked_for_are_shown(program, data):
     done = run(program, data, "--rows", 1)
 

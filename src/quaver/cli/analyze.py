@@ -1,10 +1,12 @@
 """``quaver analyze``: where a program's ranges, errors and sensitive layers are."""
 
+import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -25,6 +27,17 @@ class Split(StrEnum):
 
     TRAIN = "train"
     VAL = "val"
+
+
+WIDE = 10_000
+"""Columns of a place that is no screen: no table is as wide."""
+
+WORDS = ("layer", "type", "bits")
+NAME = 24
+"""Letters of a layer's name that stand in one line, whatever columns that costs."""
+
+SPARED = ("zeros", "moving", "type", "in dB", "w dB", "largest", "clipped", "bits", "without")
+"""Columns that a narrow screen does without, the first of them first."""
 
 
 def analyze(
@@ -78,7 +91,7 @@ def analyze(
         TaskProgressColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         tasks: dict[str, Any] = {}
 
         def show(what: str, done: int, total: int | None) -> None:
@@ -104,41 +117,66 @@ def image_size_of(program: Program) -> int | None:
 
 def show_analysis(console: Console, found: Analysis, rows: int) -> None:
     """The layers, worst first; what the network scores; what to leave float."""
-    scored = found.sensitivity is not None
-    shown = found.worst_first()[: rows or None]
-    known = {tensor.name: tensor for tensor in found.tensors}
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDE  # a file or a pipe has room for every figure
+    shown = [_cells(found, layer) for layer in found.worst_first()[: rows or None]]
+    columns = _columns_for(shown, console.width)
     table = Table(title=f"{len(shown)} of {len(found.layers)} quantized layers, worst first, over {found.images} images")
-    table.add_column("layer", overflow="fold")
-    table.add_column("type")
-    numbers = ["bits", "largest", "moving max", "clipped", "zeros", "input dB", "weight dB", "dB"]
-    for column in numbers + (["only this", "all but this"] if scored else []):
-        table.add_column(column, justify="right")
-    for layer in shown:
-        read = [known[name] for name in layer.inputs]
-        widest = max(read, key=lambda tensor: tensor.largest, default=None)
-        cells = [escape(layer.name), layer.type, _bits(layer)]
-        if widest is None:
-            cells += ["", "", "", ""]
-        else:
-            cells += [f"{widest.largest:.3g}", f"{widest.moving_max:.3g}", f"{widest.clipped:.2%}", f"{widest.zeros:.1%}"]
-        cells += [_decibels(value) for value in (layer.input_sqnr_db, layer.weight_sqnr_db, layer.sqnr_db)]
-        if scored:
-            cells += [_score(layer.only), _score(layer.without)]
-        table.add_row(*cells)
+    for column in columns:
+        is_name = column == "layer"
+        justify: Literal["left", "right"] = "left" if column in WORDS else "right"
+        table.add_column(column, justify=justify, overflow="fold" if is_name else "ellipsis", no_wrap=not is_name)
+    for cells in shown:
+        table.add_row(*(escape(cells[column]) for column in columns))
     console.print(table)
+    left_out = [column for column in (shown[0] if shown else ()) if column not in columns]
+    if left_out:
+        console.print(f"No room for {', '.join(left_out)}: a wider window has, and a file or a pipe.", soft_wrap=True)
     for name, words in found.not_finite().items():
-        console.print(f"[red]{escape(name)}[/]: {words}.", highlight=False)
+        console.print(f"[red]{escape(name)}[/]: {words}.", highlight=False, soft_wrap=True)
     if found.sensitivity is not None:
         summary = found.sensitivity
         console.print(
             f"{summary.measure} on {summary.images} images: float {_score(summary.floating)}, every layer quantized "
             f"{_score(summary.quantized)}.",
             highlight=False,
+            soft_wrap=True,
         )
         if summary.left_out:
-            console.print(f"Images with NaN or Inf, left out of this: {summary.left_out}.", highlight=False)
+            console.print(f"Images with NaN or Inf, left out of this: {summary.left_out}.", highlight=False, soft_wrap=True)
     if found.proposal is not None:
         _show_proposal(console, found)
+
+
+def _cells(found: Analysis, layer: LayerStatistics) -> dict[str, str]:
+    """A row of the table, by the columns' titles."""
+    read = [found.tensor(name) for name in layer.inputs]
+    widest = max(read, key=lambda tensor: tensor.largest, default=None)
+    cells = {"layer": layer.name, "type": layer.type, "bits": _bits(layer)}
+    cells |= {
+        "largest": "" if widest is None else f"{widest.largest:.3g}",
+        "moving": "" if widest is None else f"{widest.moving_max:.3g}",
+        "clipped": "" if widest is None else f"{widest.clipped:.2%}",
+        "zeros": "" if widest is None else f"{widest.zeros:.1%}",
+    }
+    if found.knows_weight_noise:
+        noises = {"in dB": layer.input_sqnr_db, "w dB": layer.weight_sqnr_db, "dB": layer.sqnr_db}
+    else:
+        noises = {"input dB": layer.sqnr_db}
+    cells |= {title: _decibels(noise) for title, noise in noises.items()}
+    return cells if found.sensitivity is None else cells | {"only": _score(layer.only), "without": _score(layer.without)}
+
+
+def _columns_for(rows: list[dict[str, str]], room: int) -> list[str]:
+    """The columns that fit side by side, nothing cut; long names of layers may take several lines."""
+    titles = rows[0] if rows else {}
+    widths = {title: max(cell_len(text) for text in (title, *(row[title] for row in rows))) for title in titles}
+    widths |= {"layer": min(widths.get("layer", 0), NAME)}
+    for spared in (*SPARED, ""):
+        if sum(width + 3 for width in widths.values()) < room:  # two spaces and a line each, and a line
+            break
+        widths.pop(spared, None)
+    return list(widths)
 
 
 def _show_proposal(console: Console, found: Analysis) -> None:
@@ -157,7 +195,7 @@ def _show_proposal(console: Console, found: Analysis) -> None:
             f"Even with every layer that has weights left float the drop is more than {proposal.target_drop:.2%} "
             f"({_score(proposal.score)})."
         )
-    console.print(escape(words), highlight=False)
+    console.print(escape(words), highlight=False, soft_wrap=True)
 
 
 def _bits(layer: LayerStatistics) -> str:
