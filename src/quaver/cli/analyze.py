@@ -3,7 +3,7 @@
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.cells import cell_len
@@ -27,17 +27,6 @@ class Split(StrEnum):
 
     TRAIN = "train"
     VAL = "val"
-
-
-WIDE = 10_000
-"""Columns of a place that is no screen: no table is as wide."""
-
-WORDS = ("layer", "type", "bits")
-NAME = 24
-"""Letters of a layer's name that stand in one line, whatever columns that costs."""
-
-SPARED = ("zeros", "moving", "type", "in dB", "w dB", "largest", "clipped", "bits", "without")
-"""Columns that a narrow screen does without, the first of them first."""
 
 
 def analyze(
@@ -115,6 +104,17 @@ def image_size_of(program: Program) -> int | None:
     return shapes[0][2] if square else None
 
 
+WIDE = 10_000
+"""Columns of a place that is no screen: no table is as wide."""
+
+WORDS = ("layer", "type", "bits")
+NAME = 24
+"""Letters of a layer's name that stand in one line, whatever columns that costs."""
+
+SPARED = ("zeros", "moving", "type", "in dB", "w dB", "largest", "clipped", "bits", "without")
+"""Columns that a narrow screen does without, the first of them first."""
+
+
 def show_analysis(console: Console, found: Analysis, rows: int) -> None:
     """The layers, worst first; what the network scores; what to leave float."""
     if not console.is_terminal and "COLUMNS" not in os.environ:
@@ -124,8 +124,12 @@ def show_analysis(console: Console, found: Analysis, rows: int) -> None:
     table = Table(title=f"{len(shown)} of {len(found.layers)} quantized layers, worst first, over {found.images} images")
     for column in columns:
         is_name = column == "layer"
-        justify: Literal["left", "right"] = "left" if column in WORDS else "right"
-        table.add_column(column, justify=justify, overflow="fold" if is_name else "ellipsis", no_wrap=not is_name)
+        table.add_column(
+            column,
+            justify="left" if column in WORDS else "right",
+            overflow="fold" if is_name else "ellipsis",
+            no_wrap=not is_name,
+        )
     for cells in shown:
         table.add_row(*(escape(cells[column]) for column in columns))
     console.print(table)
