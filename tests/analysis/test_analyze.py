@@ -376,6 +376,18 @@ def test_what_cannot_be_done_is_said(patterns, batches, options, words):
         quaver.analyze(patterns, batches, **options)
 
 
+def test_a_live_model_with_quantizers_is_refused_with_two_ways_out(batches):
+    quanter, net = quaver.QAT(), nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
+    quanter.quantize(net)(batches[0][0])
+
+    with pytest.raises(quaver.QuaverError, match=r"quanter.convert\(net, input_spec\), or .*quanter.remove\(net\)"):
+        quaver.analyze(net, batches)
+
+    frozen = quanter.convert(net.eval(), quaver.InputSpec([None, 3, 16, 16]))
+    for way_out in (frozen, quanter.remove(net)):
+        assert len(quaver.analyze(way_out, batches).layers) == 2
+
+
 def test_a_program_at_the_wrong_stage_is_refused(trained, images):
     frozen = quaver.convert(trained)
     mobile = quaver.passes.TransformForMobilePass().apply(frozen)

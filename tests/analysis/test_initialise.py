@@ -135,6 +135,16 @@ def test_learned_clips_start_at_what_was_measured(patterns, batches, analysis):
     assert clips["left.output"] == pytest.approx(max(shared))  # two tensors behind one clip
 
 
+def test_a_learned_clip_in_front_of_a_weight_starts_at_its_largest_value(patterns, batches, analysis):
+    qat = prepared(patterns, batches[0], weight_preprocess_type="PACT")
+
+    started = analysis.initialise(qat)
+
+    clip = qat.quantizer("left.weight").preprocess.pact_threshold
+    assert float(clip) == pytest.approx(float(patterns.left.weight.detach().abs().max()))
+    assert "left.weight" in started
+
+
 def test_a_clip_in_front_of_zeros_starts_where_it_was(patterns, batches):
     dead = quaver.analyze(patterns, [torch.zeros_like(batches[0])])
     qat = quaver.quant_aware(patterns, example_inputs=(batches[0],), act_preprocess_func=Clip)

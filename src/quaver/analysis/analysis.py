@@ -86,9 +86,9 @@ class Analysis:
         """Start the ranges of a prepared program's quantizers, and PACT's thresholds, from this; gives the tensors' names.
 
         ``by``: the ``moving_max`` of each tensor, its ``largest`` value, the ``best_threshold`` (least squared error), or a
-        percentile (``p99``), which a few outliers do not move.
+        percentile (``p99``), which a few outliers do not move. A clip in front of a weight starts at its largest value.
         """
-        return start_ranges(program, self.tensors, by)
+        return start_ranges(program, self.tensors, self.weights, by)
 
     def thresholds(self, *, by: str = "moving_max") -> dict[str, float]:
         """What ranges and clips start from, by the names that quantizers have: ``PACT(thresholds=analysis.thresholds())``.

@@ -25,6 +25,7 @@ from quaver.config.check import Rule, check, rate, whole
 from quaver.errors import ConfigError, InputError, StageError
 from quaver.pipeline import quant_aware
 from quaver.program import Program, Stage
+from quaver.quantizers import Quantizer
 
 Progress = Callable[[str, int, int | None], None]
 """Told what is being done, how much of it is done, and of how much, if that is known."""
@@ -133,6 +134,11 @@ def _split(batch: Any) -> tuple[Tensor, Tensor | None]:
 def _prepared(model: nn.Module, config: Any, images: Tensor) -> tuple[Program, bool]:
     """The program whose quantizers say where to look, and whether it was made here."""
     if not isinstance(model, Program):
+        if any(isinstance(module, Quantizer) for module in model.modules()):
+            raise StageError(
+                "analyze: the model's layers have quantizers of quaver.QAT. Analyse the program that it becomes, "
+                "quanter.convert(net, input_spec), or the float model, quanter.remove(net)."
+            )
         return quant_aware(model, config, example_inputs=(images,)), True
     if model.stage is Stage.FLOAT:
         return quant_aware(model.clone(), config), True

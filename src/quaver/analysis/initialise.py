@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from quaver.analysis.records import TensorStatistics
+from quaver.analysis.records import TensorStatistics, WeightStatistics
 from quaver.config.check import check, one_of
 from quaver.config.recipe import STATISTICS
 from quaver.errors import QuaverWarning, StageError
@@ -14,8 +14,13 @@ from quaver.program import Program, Stage
 from quaver.quantizers import MovingAverageAbsMax, Quantizer, RangeAbsMax
 
 
-def start_ranges(program: Program, tensors: Iterable[TensorStatistics], by: str = "moving_max") -> list[str]:
-    """Set the range of every quantizer that was analysed, by the name of its tensor; gives these names."""
+def start_ranges(
+    program: Program, tensors: Iterable[TensorStatistics], weights: Iterable[WeightStatistics], by: str = "moving_max"
+) -> list[str]:
+    """Set the range of every quantizer that was analysed, by the name of its tensor; gives these names.
+
+    A weight's range comes from the weight; only a clip in front of it is started, at its largest value.
+    """
     check("initialise", {"by": by}, {"by": one_of(*STATISTICS)})
     if not isinstance(program, Program) or program.stage is not Stage.PREPARED:
         raise StageError("initialise: takes a prepared program: what quaver.quant_aware gives.")
@@ -29,6 +34,9 @@ def start_ranges(program: Program, tensors: Iterable[TensorStatistics], by: str 
         clips = start_clip(quantizer, largest[tensor.quantizer])
         if start(quantizer, tensor.slot, tensor.figure(by)) or clips:
             started.append(tensor.name)
+    for weight in weights:
+        if weight.name in known and start_clip(known[weight.name], weight.largest):
+            started.append(weight.name)
     if not started:
         raise StageError(
             "initialise: no tensor of the analysis is one of this program's. Analyse the model that it was made from."
