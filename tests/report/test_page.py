@@ -11,6 +11,8 @@ from quaver.cli.main import app
 from quaver.errors import ConfigError, StorageError
 from quaver.program.outline import OpOutline
 from quaver.report import gather, page, write_report
+from quaver.report.cards import cards
+from quaver.report.figures import Figures
 from runs import EVIL, deep_run
 
 VOID = {"meta", "input", "br", "wbr"}
@@ -309,3 +311,10 @@ def test_accuracy_on_other_images_is_not_subtracted_in_a_comparison(made, folder
     assert "of 1,234 images" in rows["Agreement of simulated and deployed"]
     for name in ("Top-1, deployed, other images", "Agreement of simulated and deployed"):
         assert rows[name].endswith('<td class="n"></td>')
+
+
+@pytest.mark.parametrize(("agreement", "integers", "exact"), [(1.0, 1.0, True), (0.5, 1.0, False), (1.0, 0.9, False)])
+def test_bit_for_bit_is_said_only_where_classes_and_integers_all_agree(agreement, integers, exact):
+    text = str(cards(Figures(agreement=agreement, integers_equal=integers)))
+
+    assert ("bit for bit what was trained" in text) == exact

@@ -104,7 +104,7 @@ def _agreement(figures: Figures) -> Html | None:
     lines = [Line("same class", percent(figures.agreement))]
     if figures.integers_equal is not None:
         lines.append(Line("integers equal", percent(figures.integers_equal)))
-    exact = figures.integers_equal == 1.0
+    exact = figures.integers_equal == figures.agreement == 1.0
     note = "bit for bit what was trained" if exact else "of simulated and deployed"
     return _card("Agreement", percent(figures.agreement), note, lines)
 
