@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,16 @@ def test_the_tree_has_checkpoints_artefacts_and_a_report(quantized):
 
     found = sorted(path.name for path in (place / "one").iterdir())
 
-    assert found == ["checkpoints", "float", "fp32.safetensors", "int8", "metrics.jsonl", "mobile", "report.json"]
+    assert found == [
+        "checkpoints",
+        "float",
+        "fp32.safetensors",
+        "int8",
+        "metrics.jsonl",
+        "mobile",
+        "report.json",
+        "run.json",
+    ]
     assert (place / "one" / "int8" / "model.xml").exists()
 
 
@@ -113,6 +123,20 @@ def test_train_then_quantize_with_its_weights(tmp_path):
     kept = load_file(tmp_path / "int8" / "fp32.safetensors")
     assert report["fp32_top1"] > 0
     assert all(torch.equal(kept[name], tensor) for name, tensor in load_file(weights).items())
+
+
+def test_the_command_that_training_ends_with_works_in_the_same_folder(tmp_path):
+    flags = ["--model", "tiny:net", "--class_dim", "12", "--image_shape", "3,8,8"]
+    trained = run("train", *flags, "--num_epochs", "1", "--model_save_dir", tmp_path)
+    advice = shlex.split(re.search(r"; quaver (quantize .*) goes on with them", trained.output)[1])
+    weights = (tmp_path / "fp32.safetensors").read_bytes()
+
+    done = run(*advice, "--analysis", "--num_epochs", "0", "--model_save_dir", tmp_path)
+
+    assert done.exit_code == 0, done.output
+    assert {"--model", "--class_dim", "--image_shape"} < set(advice)
+    assert (tmp_path / "fp32.safetensors").read_bytes() == weights
+    assert (tmp_path / "previous" / "1" / "report.json").exists()
 
 
 def test_weights_of_another_model_are_listed(tmp_path):

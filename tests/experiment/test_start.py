@@ -1,5 +1,6 @@
 """How a run begins in a folder, and how it goes on."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,111 @@ def test_a_finished_run_is_replaced_and_that_is_said(stopped, said):
     assert "finished run, which this one replaces" in said[0]
 
 
+LEFT = {"int8/program.json", "float/program.json", "mobile/program.json", "fp32/model.xml", "events/e", "analysis.json"}
+LEFT |= {"metrics.jsonl", "fp32.safetensors", "verify.json", "verify_pte.json", "bench.json", "report.html", "report.json"}
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A folder with all that a run and the commands after it leave, and a file of the user's."""
+    folder = RunFolder(tmp_path / "done")
+    start("quantize", None, {"model_save_dir": str(folder.path)}, "", print)
+    folder.checkpoints.save(Checkpoint("quantize-000000010", {"x": torch.zeros(2)}, {}))
+    for name in [*LEFT, "notes.txt"]:
+        (folder.path / name).parent.mkdir(exist_ok=True)
+        (folder.path / name).write_text(f"old {name}")
+    return folder
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_all_that_a_finished_run_left_is_set_aside_and_nothing_else(finished, said):
+    before = files(finished.path)
+
+    start("train", None, {"model_save_dir": str(finished.path)}, "", said.append)
+
+    assert before > LEFT
+    assert files(finished.path / "previous" / "1") == before - {"notes.txt"}
+    assert {name for name in files(finished.path) if not name.startswith("previous")} == {"notes.txt", "run.json"}
+    assert f"kept in {finished.path / 'previous' / '1'}" in said[0]
+
+
+def test_a_second_run_is_set_aside_beside_the_first(finished, said):
+    start("train", None, {"model_save_dir": str(finished.path)}, "", said.append)
+    finished.write_report({"second": 2})
+
+    start("train", None, {"model_save_dir": str(finished.path)}, "", said.append)
+
+    assert (finished.path / "previous/1/report.json").read_text() == "old report.json"
+    assert "second" in (finished.path / "previous/2/report.json").read_text()
+
+
+@pytest.mark.parametrize("given", ["fp32.safetensors", "."])
+def test_weights_that_a_run_starts_from_stay_where_they_are_and_are_kept_besides(finished, said, given):
+    flags = {"model_save_dir": str(finished.path), "pretrained_fp32_model": str(finished.path / given)}
+
+    start("quantize", None, flags, "", said.append)
+
+    assert finished.fp32.read_text() == "old fp32.safetensors"
+    assert (finished.path / "previous/1/fp32.safetensors").read_text() == "old fp32.safetensors"
+    assert not finished.analysis.exists()
+    start("quantize", None, flags, "", said.append)  # it failed, and is tried again: there is nothing more to keep
+    assert [path.name for path in (finished.path / "previous").iterdir()] == ["1"]
+
+
+def test_weights_among_what_the_run_will_write_are_refused(finished, said):
+    weights = finished.path / "float" / "program.json"
+    flags = {"model_save_dir": str(finished.path), "pretrained_fp32_model": str(weights)}
+
+    with pytest.raises(ConfigError, match=r"which a run in .* writes anew. Copy it elsewhere"):
+        start("quantize", None, flags, "", said.append)
+
+    assert files(finished.path) >= LEFT
+
+
+def test_a_run_in_a_folder_below_is_not_touched(finished, said):
+    above = finished.path.rename(finished.path.with_name("float")).parent
+
+    start("quantize", None, {"model_save_dir": str(above)}, "", said.append)
+
+    assert files(above / "float") > LEFT
+    assert said == []
+
+
+@pytest.mark.parametrize("moves", range(1, 17))
+def test_a_run_killed_while_it_sets_the_old_one_aside_is_finished_by_the_next(finished, said, monkeypatch, moves):
+    before, works, left = files(finished.path), Path.replace, iter(range(moves))
+
+    def dying(path, target):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return works(path, target)
+
+    monkeypatch.setattr(Path, "replace", dying)
+    with suppress(KeyboardInterrupt):
+        start("train", None, {"model_save_dir": str(finished.path)}, "", said.append)
+    monkeypatch.undo()
+
+    start("train", None, {"model_save_dir": str(finished.path)}, str(finished.path), said.append)
+
+    assert files(finished.path / "previous" / "1") == before - {"notes.txt"}
+    assert {name for name in files(finished.path) if not name.startswith("previous")} == {"notes.txt", "run.json"}
+
+
+def test_a_finished_run_that_goes_on_to_another_result_sets_the_old_one_aside(stopped, said):
+    stopped.write_report({})
+    (stopped.path / "verify.json").write_text("old")
+
+    start("quantize", None, {"log_period": "3"}, str(stopped.path), said.append)
+    assert stopped.report.exists()
+    start("quantize", None, {"num_epochs": "30"}, str(stopped.path), said.append)
+
+    assert stopped.checkpoints.names() == ["quantize-000000010"]
+    assert files(stopped.path / "previous" / "1") == {"verify.json", "report.json"}
+
+
 def test_going_on_takes_the_recipe_from_the_checkpoint(stopped, said):
     begun = start("quantize", None, {}, str(stopped.path), said.append)
 
@@ -108,6 +214,22 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_from_the_begin
 
     assert (begun.checkpoint, begun.recipe.seed, begun.folder.path) == (None, 3, folder)
     assert "no checkpoint yet: starting from the beginning" in said[0]
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_goes_on_with_its_own_options(tmp_path, said):
+    (tmp_path / "w.pth").touch()
+    flags = {"seed": "3", "model_options": "scale=0.25", "lr": "0.5", "pretrained_fp32_model": str(tmp_path / "w.pth")}
+    first = start("quantize", None, flags | {"model_save_dir": str(tmp_path / "out")}, "", said.append)
+    (tmp_path / "out" / "fp32.safetensors").write_text("as it came so far")
+
+    begun = start("quantize", None, {"log_period": "7"}, str(tmp_path / "out"), said.append)
+
+    assert begun.recipe.record() == first.recipe.record() | {"log_period": 7}
+    assert begun.recipe.pretrained_fp32_model
+    assert (begun.checkpoint, begun.folder, begun.folder.path.is_dir()) == (None, first.folder, True)
+    assert not (tmp_path / "out" / "previous").exists()
+    with pytest.raises(ConfigError, match="this run was started by `quaver quantize`"):
+        start("train", None, {}, str(tmp_path / "out"), said.append)
 
 
 def test_a_damaged_newest_checkpoint_is_said_and_set_aside(stopped, said):

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from quaver.config.load import FLOAT_FLAGS, Command
-from quaver.config.options import options_of
+from quaver.config.options import as_written, options_of
 from quaver.config.recipe import Phase, QuantPhase, Recipe
 
 PANELS = {
@@ -42,6 +42,16 @@ def as_in_a_recipe(name: str) -> Any:
     """A flag that means what it means to ``quaver quantize``, for a command that has only a few of them."""
     words = options_of(Recipe)[name].metadata["words"]
     return typer.Option(f"--{name}", help=words, rich_help_panel="Data", show_default=False)
+
+
+def model_and_data(recipe: Recipe) -> list[str]:
+    """The flags that name the model and the data of a recipe, but not its weights: those that are not as by default."""
+    words = []
+    for name in (*PANELS["Model"], *PANELS["Data"]):
+        value = getattr(recipe, name)
+        if value != options_of(Recipe)[name].metadata["default"] and name != "pretrained_fp32_model":
+            words += [f"--{name}", as_written(value)]
+    return words
 
 
 class FlagsCommand(TyperCommand):

@@ -1,5 +1,6 @@
 """``quaver train`` and ``quaver quantize``: a recipe carried out."""
 
+import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,7 +12,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from quaver.cli.flags import with_recipe_flags
+from quaver.cli.flags import model_and_data, with_recipe_flags
 from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
 from quaver.errors import StoppedError
@@ -40,7 +41,9 @@ def train(flags: dict[str, str]) -> None:
         report = float_report(journey.setting, trained)
         folder.write_report(report)
     show(console, journey.setting, report, {"float": "fp32"})
-    console.print(f"Weights are in {folder.fp32}; quaver quantize --pretrained_fp32_model {folder.fp32} goes on with them.")
+    same = model_and_data(journey.setting.recipe)
+    how = shlex.join(["quaver", "quantize", *same, "--pretrained_fp32_model", str(folder.fp32)])
+    console.print(f"Weights are in {folder.fp32}; {how} goes on with them.", markup=False)
 
 
 @with_recipe_flags("quantize")

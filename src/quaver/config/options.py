@@ -57,6 +57,19 @@ def as_value(written: Any, default: Any, choices: tuple[str, ...] = ()) -> Any:
     return written
 
 
+def as_written(value: Any) -> str:
+    """What to write behind a flag so that `as_value` reads this value.
+
+    >>> as_written({"scale": 0.5, "small": True}), as_written((10, 13)), as_written("3,8,8")
+    ('scale=0.5,small=true', '10,13', '3,8,8')
+    """
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={as_written(one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return ",".join(as_written(one) for one in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _chosen(written: Any, choices: tuple[str, ...]) -> Any:
     """The choice that is meant, whatever its case; true and false in any of their words (YAML reads ``off`` as false)."""
     word = str(written).lower()

@@ -3,20 +3,34 @@
 import json
 import shlex
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from quaver.config.load import Command
+from quaver.config.recipe import Recipe
 from quaver.errors import ConfigError, StorageError
+from quaver.experiment.previous import EVERYTHING, RESULTS, set_aside
 from quaver.files import write_atomically
+from quaver.formats import Format
 from quaver.training.checkpoint import Checkpoints, Say
+
+FORMAT = Format("quaver.run", 1, "the start of a run", "Quaver", "A run writes it.", "Start again without --checkpoint.")
+WEIGHTS = "fp32.safetensors"
+
+
+def weights_at(place: str) -> Path:
+    """The file that a ``--pretrained_fp32_model`` means: itself, or the one in the folder of a run."""
+    path = Path(place)
+    return path / WEIGHTS if path.is_dir() else path
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """``checkpoints/``, ``metrics.jsonl``, ``fp32.safetensors``, the artefacts, and last of all ``report.json``."""
+    """``run.json`` first, then checkpoints, metrics, weights, the artefacts, and last of all ``report.json``."""
 
     path: Path
 
@@ -32,9 +46,14 @@ class RunFolder:
         return Checkpoints(self.path / "checkpoints")
 
     @property
+    def started(self) -> Path:
+        """What the run was started with, for one that has no checkpoint yet."""
+        return self.path / "run.json"
+
+    @property
     def fp32(self) -> Path:
         """The float weights that quantization starts from."""
-        return self.path / "fp32.safetensors"
+        return self.path / WEIGHTS
 
     @property
     def analysis(self) -> Path:
@@ -51,24 +70,39 @@ class RunFolder:
         """The figures at the end; a run that has it is finished."""
         return self.path / "report.json"
 
-    def begin(self, say: Say) -> None:
-        """Make room for a new run. A finished one is replaced; one that can go on is not thrown away."""
+    def begin(self, command: Command, recipe: Recipe, say: Say) -> None:
+        """Make room for a new run. What was made here before is set aside; a run that can go on is not touched."""
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path}: this is a file. Name a folder, or one that does not exist yet.")
-        if self.checkpoints.names() and not self.report.exists():
+        finished = self.report.exists()
+        if self.checkpoints.names() and not finished:
             raise ConfigError(
                 f"{self.path}: a run was stopped here and can go on: add --checkpoint {shlex.quote(str(self.path))}. To "
                 "start anew, name another folder or remove this one."
             )
+        weights, analysis = recipe.pretrained_fp32_model, recipe.quantize.init_from
+        named = ([weights_at(weights)] if weights else []) + ([Path(analysis)] if analysis else [])
+        held = "a finished run, which this one replaces" if finished else "files of an earlier run"
+        self._set_aside(EVERYTHING, f"{self.path} holds {held}", say, named)
+        self._write(self.started, FORMAT.sealed({"command": command, "recipe": recipe.record()}))
+
+    def begin_again(self, say: Say) -> None:
+        """Start once more a run that has no checkpoint; metrics are there only if its checkpoints were taken away."""
+        self._set_aside((self.metrics.name,), f"{self.path} holds metrics of a run without its checkpoints", say)
+
+    def reopen(self, say: Say) -> None:
+        """Let a finished run go on to another result: the one it had is set aside."""
         if self.report.exists():
-            say(f"{self.path} holds a finished run, which this one replaces.")
+            self._set_aside(RESULTS, f"{self.path} holds a finished run, which goes on to another result", say)
+
+    def _set_aside(self, patterns: tuple[str, ...], what: str, say: Say, named: Collection[Path] = ()) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(self.checkpoints.folder, ignore_errors=True)
-            for stale in (self.metrics, self.fp32, self.analysis, self.report):
-                stale.unlink(missing_ok=True)
+            aside = set_aside(self.path, patterns, named)
         except OSError as error:
             raise StorageError(f"{self.path}: cannot be written to: {error}.") from error
+        if aside is not None:
+            say(f"{what}. What was there is kept in {aside}.")
 
     def sweep(self) -> None:
         """Remove the drafts that a killed run left among its artefacts."""

@@ -14,6 +14,7 @@ from quaver.capture import capture
 from quaver.config.recipe import Phase
 from quaver.data import Loader
 from quaver.errors import StorageError
+from quaver.experiment.folder import weights_at
 from quaver.experiment.setting import Setting
 from quaver.experiment.start import Start
 from quaver.models import load_weights
@@ -96,8 +97,7 @@ class Journey:
         """The model with the weights that the recipe names, or fresh ones."""
         recipe, model = self.setting.recipe, self.setting.model()
         if recipe.pretrained_fp32_model and self.start.checkpoint is None:
-            path = Path(recipe.pretrained_fp32_model)
-            file = path / self.start.folder.fp32.name if path.is_dir() else path
+            file = weights_at(recipe.pretrained_fp32_model)
             left = load_weights(model, file, new_head=self.start.command == "train")
             if left:
                 self.say(f"{file} was trained for other classes: {', '.join(left)} start from random weights.")

@@ -9,7 +9,7 @@ from typing import Any
 from quaver.config.load import Command, load_recipe, recipe_of, with_flags
 from quaver.config.recipe import Recipe
 from quaver.errors import ConfigError, StorageError
-from quaver.experiment.folder import RunFolder
+from quaver.experiment.folder import FORMAT, RunFolder
 from quaver.experiment.plausible import dataset_name, problems_of
 from quaver.training.checkpoint import Checkpoint, Say
 
@@ -52,7 +52,7 @@ def start(command: Command, file: Path | None, flags: Mapping[str, Any], checkpo
         recipe = _recipe(file, dict(flags) | {"model_save_dir": str(RunFolder.of(checkpoint).path)}, command)
     _refuse_implausible(recipe, command)
     folder = RunFolder(Path(recipe.model_save_dir))
-    folder.begin(say)
+    folder.begin(command, recipe, say)
     return Start(command, recipe, folder)
 
 
@@ -63,24 +63,34 @@ def _recipe(file: Path | None, flags: Mapping[str, Any], command: Command) -> Re
 
 
 def _go_on(command: Command, recipe: Recipe | None, flags: Mapping[str, Any], checkpoint: str, say: Say) -> Start | None:
-    """The run in a folder from its newest whole checkpoint on, or None if it never came so far as to write one."""
+    """The run in a folder from its newest whole checkpoint on, or from its beginning if it never came so far as to write
+    one; None if no run was ever started there.
+    """
     folder = RunFolder.of(checkpoint)
     if not folder.path.exists() and flags.get("model_save_dir") != checkpoint:
         raise ConfigError(f"--checkpoint {checkpoint}: there is no such folder. Leave the flag out to start a run.")
     saved = folder.checkpoints.newest(say)
     if saved is None:
         say(f"{folder.path} holds no checkpoint yet: starting from the beginning.")
-        return None
-    if saved.record.get("command") != command:
-        raise ConfigError(f"--checkpoint {checkpoint}: this run was started by `quaver {saved.record.get('command')}`.")
+        if not folder.started.exists() or folder.report.exists():  # with a report, it is that of a finished run
+            return None
+    record = saved.record if saved else FORMAT.unsealed(folder.started)
+    if record.get("command") != command:
+        raise ConfigError(f"--checkpoint {checkpoint}: this run was started by `quaver {record.get('command')}`.")
     found: list[str] = []
-    stored = recipe_of(saved.record["recipe"], saved.name, found)
+    stored = recipe_of(record["recipe"], saved.name if saved else str(folder.started), found)
     if found:
         raise StorageError("\n".join(found))
     recipe = with_flags(recipe or stored, flags, command, found)
-    for key in _changed(stored.record(), recipe.record()):
-        say(f"warning: {key} is not what the run was started with: the result will not be that of an uninterrupted one.")
     _refuse_implausible(recipe, command)
+    if saved is None:
+        folder.begin_again(say)
+        return Start(command, recipe, folder)
+    changed = _changed(stored.record(), recipe.record())
+    for key in changed:
+        say(f"warning: {key} is not what the run was started with: the result will not be that of an uninterrupted one.")
+    if changed:
+        folder.reopen(say)
     folder.checkpoints.set_aside(after=saved.name)
     return Start(command, recipe, folder, saved)
 
