@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from quaver.config.load import load_recipe
-from quaver.config.recipe import Recipe
+from quaver.config.recipe import QuantPhase, Recipe
 from quaver.errors import ConfigError
 from quaver.experiment.folder import RunFolder
 from quaver.experiment.plausible import dataset_name, problems_of
@@ -278,6 +278,29 @@ def test_a_data_folder_is_recognized_by_its_layout(tmp_path, mark, name):
 
 def test_without_a_folder_the_data_set_is_digits():
     assert dataset_name(Recipe()) == "digits"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"init_from": "/no/analysis.json"}, "init_from='/no/analysis.json': /no/analysis.json: there is no such file"),
+        ({"init_from": __file__}, "is damaged or was cut off"),
+        ({"init_by": "p99"}, "init_by='p99': is a figure of an analysis. Give --analysis"),
+        ({"init_by": "p99", "analysis": True}, None),
+    ],
+)
+def test_an_analysis_that_cannot_be_started_from_is_a_problem_at_once(options, words):
+    recipe = Recipe(quantize=QuantPhase(**options))
+
+    found = problems_of(recipe, "quantize")
+
+    assert len(found) == (0 if words is None else 1)
+    assert words is None or words in found[0]
+    assert problems_of(recipe, "train") == []  # which may well come before the analysis
+
+
+def test_a_folder_without_weights_is_a_problem_at_once(tmp_path):
+    assert "there is no such file" in problems_of(Recipe(pretrained_fp32_model=str(tmp_path)), "quantize")[0]
 
 
 def test_an_unknown_layout_is_a_problem(tmp_path: Path):

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+from quaver.analysis import Analysis
 from quaver.config.check import nearest
 from quaver.config.load import Command
-from quaver.config.recipe import Recipe
+from quaver.config.recipe import QuantPhase, Recipe
 from quaver.data.opening import NAMES
-from quaver.errors import ConfigError
+from quaver.errors import ConfigError, StorageError
+from quaver.experiment.folder import weights_at
 from quaver.models.by_name import canonical
 from quaver.models.outside import split
 
@@ -26,6 +28,7 @@ def problems_of(recipe: Recipe, command: Command) -> list[str]:
         found.append("distill: learning from the float model's outputs is for classification, and voc is detection.")
     if phase.label_smoothing and detection:
         found.append("label_smoothing: is for classification, and voc is detection.")
+    found += _analysis(recipe.quantize) if command == "quantize" else []
     if recipe.anchors and not detection:
         found.append(f"anchors: are for detection, and {dataset_name(recipe)} is classification.")
     return found
@@ -59,9 +62,20 @@ def _model(recipe: Recipe) -> list[str]:
             )
     except ConfigError as error:
         found.append(str(error))
-    if recipe.pretrained_fp32_model and not Path(recipe.pretrained_fp32_model).exists():
+    if recipe.pretrained_fp32_model and not weights_at(recipe.pretrained_fp32_model).exists():
         found.append(f"pretrained_fp32_model={recipe.pretrained_fp32_model!r}: there is no such file.")
     return found
+
+
+def _analysis(phase: QuantPhase) -> list[str]:
+    if phase.init_from:
+        try:
+            Analysis.load(phase.init_from)
+        except StorageError as error:
+            return [f"init_from={phase.init_from!r}: {error}"]
+    elif phase.init_by != QuantPhase.init_by and not phase.analysis:
+        return [f"init_by={phase.init_by!r}: is a figure of an analysis. Give --analysis, or a file with --init_from."]
+    return []
 
 
 def problems_of_data(recipe: Recipe) -> list[str]:
