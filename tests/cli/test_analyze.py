@@ -2,19 +2,21 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import nn
 from typer.testing import CliRunner
 
 import quaver
 from quaver.cli.main import app
 from quaver.data.binary import BinaryWriter
+from tiny import net
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Conv2d(3, 8, 3, stride=4), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(288, 10))
-    prepared = quaver.quant_aware(net, example_inputs=(torch.randn(2, 3, 32, 32),)).train()
+    small = nn.Sequential(nn.Conv2d(3, 8, 3, stride=4), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(), nn.Linear(288, 10))
+    prepared = quaver.quant_aware(small, example_inputs=(torch.randn(2, 3, 32, 32),)).train()
     prepared(torch.randn(8, 3, 32, 32))
     return quaver.save(prepared.eval(), tmp_path_factory.mktemp("program"))
 
@@ -147,6 +149,66 @@ def test_what_cannot_be_done_is_one_message_and_exit_code_2(program, arguments, 
 
     assert done.exit_code == 2
     assert words in done.output
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path):
+    done = run(tmp_path / "no program", "--json", tmp_path)
+
+    assert done.exit_code == 2
+    assert "could not be written: this is a folder" in done.output.replace("\n", " ")
+
+
+@pytest.fixture
+def weights(tmp_path):
+    torch.manual_seed(0)
+    save_file(net(10).state_dict(), tmp_path / "fp32.safetensors")
+    return tmp_path / "fp32.safetensors"
+
+
+@pytest.mark.parametrize("data", [["digits"], ["--dataset", "digits"], ["--data-dir", ""]])
+def test_a_model_with_its_weights_is_looked_at_as_quaver_quantize_names_it(weights, data, tmp_path):
+    named = ["--model", "tiny:net", "--pretrained_fp32_model", weights, "--image_shape", "3,8,8", "--batch_num", 2]
+
+    done = run(*data, *named, "--sensitivity", 20, "--target-drop", 0.01, "--json", tmp_path / "analysis.json")
+
+    assert done.exit_code == 0, done.output
+    found = quaver.Analysis.load(tmp_path / "analysis.json")
+    assert (found.stage, found.images, found.sensitivity.images) == ("float", 100, 20)
+    assert found.proposal is not None
+    assert {layer.name for layer in found.layers} > {"stem.0", "body.0", "head"}
+
+
+def test_a_model_takes_a_data_file_and_its_classes(data, weights):
+    done = run(data, "--model", "tiny:net", "--pretrained-fp32-model", weights)
+
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name a program's folder, or a model: --model NAME --pretrained_fp32_model"),
+        (["--model", "resnet20"], "--model resnet20: give its weights, too"),
+        (["out", "digits", "--model", "resnet20"], "out and --model: both name what to look at"),
+        (["--pretrained_fp32_model", "{weights}"], "fp32.safetensors: does not fit"),
+        (["--model", "resnet20", "--class_dim", "x"], "class_dim='x': takes a whole number"),
+    ],
+)
+def test_a_model_that_is_named_by_halves_is_said(weights, arguments, words):
+    done = run(*(word.format(weights=weights) for word in arguments))
+
+    assert done.exit_code == 2
+    assert words in " ".join(done.output.split())
+
+
+def test_sensitivity_of_a_program_without_float_layers_names_the_flags_that_lead_there(program, tmp_path):
+    frozen = quaver.save(quaver.convert(quaver.load(program)), tmp_path / "float")
+
+    done = run(frozen, "digits", "--sensitivity", 64)
+
+    assert done.exit_code == 2
+    assert "--sensitivity 64" in done.output
+    assert "--model NAME --pretrained_fp32_model" in " ".join(done.output.split())
 
 
 def write_cifar10(place):

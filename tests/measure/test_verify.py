@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from typer.testing import CliRunner
 
@@ -142,6 +143,26 @@ def test_the_command_says_that_all_integers_are_equal(frozen, artefact, data, tm
     assert done.exit_code == 0, done.output
     assert "equal at all" in done.output
     assert json.loads((tmp_path / "out.json").read_text())["agreement"] == 1.0
+
+
+@pytest.mark.parametrize("named", [["{}"], ["--data_dir", "{}"], ["--dataset", "folder", "--data-dir", "{}"]])
+def test_the_command_takes_a_data_set_as_analyze_does(frozen, artefact, tmp_path, named):
+    quaver.save(frozen, tmp_path / "program")
+    for split, name in (("train", "cat"), ("train", "dog"), ("val", "cat"), ("val", "dog")):
+        (tmp_path / "images" / split / name).mkdir(parents=True)
+        for number in range(2):
+            pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / split / name / f"{number}.png")
+    words = [word.format(tmp_path / "images") for word in named]
+
+    done = CliRunner().invoke(
+        app, ["verify", str(tmp_path / "program"), str(artefact), *words, "--json", str(tmp_path / "out.json")]
+    )
+
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert (record["images"], record["agreement"]) == (4, 1.0)
+    assert record["accuracy_deployed"] is not None
 
 
 def test_the_command_fails_below_the_threshold(frozen, artefact, data, tmp_path):

@@ -5,6 +5,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 from rich.cells import cell_len
 from rich.console import Console
@@ -15,28 +16,35 @@ from rich.table import Table
 from quaver.analysis import Analysis
 from quaver.analysis import analyze as run_analysis
 from quaver.analysis.records import LayerStatistics, Score
-from quaver.cli.batches import Source, open_batches
+from quaver.capture import capture
+from quaver.cli.batches import Images, Source, Split, image_size_of, open_batches
+from quaver.cli.figures import refuse_unwritable
 from quaver.cli.flags import as_in_a_recipe
+from quaver.config.load import load_recipe
 from quaver.errors import ConfigError
+from quaver.experiment.folder import weights_at
+from quaver.models import build, load_weights
 from quaver.program import Program, Stage
 from quaver.program.storage import load
 
 
-class Split(StrEnum):
-    """Which half of a data set."""
-
-    TRAIN = "train"
-    VAL = "val"
-
-
 def analyze(
-    program: Annotated[Path, typer.Argument(help="Folder of the program (quaver.save): float, prepared, frozen or int8.")],
+    program: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Folder of the program (quaver.save): float, prepared, frozen or int8. Or give --model and its weights."
+        ),
+    ] = None,
     data: Annotated[
         str | None,
         typer.Argument(
             help="Binary data file (quaver convert-data), or a data set's folder or name. Or give --dataset and --data_dir."
         ),
     ] = None,
+    model: Annotated[str, as_in_a_recipe("model")] = "",
+    model_options: Annotated[str, as_in_a_recipe("model_options")] = "",
+    pretrained_fp32_model: Annotated[str, as_in_a_recipe("pretrained_fp32_model")] = "",
+    class_dim: Annotated[str, as_in_a_recipe("class_dim")] = "",
     dataset: Annotated[str, as_in_a_recipe("dataset")] = "auto",
     data_dir: Annotated[str, as_in_a_recipe("data_dir")] = "",
     split: Annotated[Split, typer.Option(help="Which images of a data set.", rich_help_panel="Data")] = Split.VAL,
@@ -57,11 +65,30 @@ def analyze(
     rows: Annotated[int, typer.Option(help="Layers to show, worst first; 0: all. The JSON file has all.", min=0)] = 20,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the analysis here, for --init-from too.")] = None,
 ) -> None:
-    """Look at every quantized tensor, weight and layer of a program, in one pass over the data."""
+    """Look at every quantized tensor, weight and layer of a program, in one pass over the data.
+
+    With --model and --pretrained_fp32_model, as quaver quantize takes them, it is the float model that is looked at.
+    """
     console = Console()
+    refuse_unwritable(json_path)
+    named = {"model": model, "model_options": model_options, "class_dim": class_dim}
+    named = {flag: value for flag, value in (named | {"pretrained_fp32_model": pretrained_fp32_model}).items() if value}
+    if named and program is not None:  # the only argument is the data then
+        if data is not None:
+            raise ConfigError(f"{program} and --{next(iter(named))}: both name what to look at. Give one of them.")
+        program, data = None, str(program)
     if target_drop is not None and not sensitivity:
         raise ConfigError("--target-drop needs accuracies: say on how many images with --sensitivity 512.")
-    loaded = load(program)
+    if program is None and not named:
+        raise ConfigError(
+            "analyze: name a program's folder, or a model: --model NAME --pretrained_fp32_model out/fp32.safetensors."
+        )
+    stored = None if program is None else load(program)
+    if stored is not None and sensitivity and not stored.stage.trains:
+        raise ConfigError(
+            f"--sensitivity {sensitivity}: {program} is {stored.stage.value} and has no float layers to compare with. Give "
+            "the float model in its place: --model NAME --pretrained_fp32_model out/fp32.safetensors."
+        )
     source = Source(
         data=data,
         dataset=dataset,
@@ -72,7 +99,8 @@ def analyze(
         batch_num=batch_num,
         workers=workers,
     )
-    batches, count = open_batches(source, image_size_of(loaded))
+    images = open_batches(source, image_size_of(stored) if stored else None)
+    loaded = stored or float_program(named, images)
     columns = (
         TextColumn("{task.description:12}"),
         BarColumn(),
@@ -85,10 +113,12 @@ def analyze(
 
         def show(what: str, done: int, total: int | None) -> None:
             if what not in tasks:
-                tasks[what] = progress.add_task(what, total=count if what == "statistics" else total)
+                tasks[what] = progress.add_task(what, total=images.count if what == "statistics" else total)
             progress.update(tasks[what], completed=done)
 
-        found = run_analysis(loaded, batches, sensitivity_images=sensitivity, target_drop=target_drop, on_progress=show)
+        found = run_analysis(
+            loaded, images.batches, sensitivity_images=sensitivity, target_drop=target_drop, on_progress=show
+        )
     show_analysis(console, found, rows)
     if json_path is not None:
         found.save(json_path)
@@ -97,11 +127,17 @@ def analyze(
         console.print("Nothing was kept: --json FILE writes the analysis, for quantizers to start from and for the report.")
 
 
-def image_size_of(program: Program) -> int | None:
-    """Height and width of the images that a program was captured for, if it takes square ones."""
-    shapes = [leaf.shape for leaf in program.signature.tensors]
-    square = len(shapes[0]) == 4 and shapes[0][2] == shapes[0][3]
-    return shapes[0][2] if square else None
+def float_program(flags: dict[str, str], images: Images) -> Program:
+    """The model that these flags of ``quaver quantize`` name, for such images."""
+    recipe = load_recipe(None, flags, "quantize")
+    weights, in_zoo = recipe.pretrained_fp32_model, not set(recipe.model) & set(":/")
+    if in_zoo and not weights:  # others may bring their own
+        raise ConfigError(f"--model {recipe.model}: give its weights, too: --pretrained_fp32_model out/fp32.safetensors.")
+    classes, shape = recipe.class_dim or images.classes, images.image_shape
+    model = build(recipe.model, num_classes=classes, image_size=shape[1], **recipe.model_options)
+    if weights:
+        load_weights(model, weights_at(weights))
+    return capture(model, (torch.zeros(1, *shape),))
 
 
 WIDE = 10_000

@@ -1,7 +1,9 @@
 """The images that a command looks at: of a data file, or of a data set that ``quaver quantize`` takes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,14 @@ from quaver.data.binary import load_binary
 from quaver.data.opening import NAMES
 from quaver.errors import ConfigError, DataError
 from quaver.experiment.plausible import dataset_name, problems_of_data
+from quaver.program import Program
+
+
+class Split(StrEnum):
+    """Which half of a data set."""
+
+    TRAIN = "train"
+    VAL = "val"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,22 +43,39 @@ class Source:
     workers: int = 0
 
 
-def open_batches(source: Source, image_size: int | None) -> tuple[Iterator[Any], int]:
-    """The batches, and how many there are; images are of ``image_size`` unless the source says otherwise."""
+@dataclass(frozen=True)
+class Images:
+    """Images with their labels, or alone, in batches; how many batches; what an image is like, and how many classes."""
+
+    batches: Iterator[Any]
+    count: int
+    image_shape: tuple[int, int, int]
+    classes: int
+
+
+def open_batches(source: Source, image_size: int | None) -> Images:
+    """What the source says; images are of ``image_size`` unless it says otherwise."""
     if source.data is not None and Path(source.data).is_file():
         if (source.dataset, source.data_dir) != ("auto", ""):
             raise ConfigError(
                 f"{source.data}: a data file was given, and --dataset or --data_dir as well. Give one of them."
             )
         file = load_binary(source.data)
-        pairs: Iterator[Any] = (tuple(map(torch.from_numpy, pair)) for pair in file.batches(source.batch_size))
-        count = -(-len(file) // source.batch_size)
+        pairs = (tuple(map(torch.from_numpy, pair)) for pair in file.batches(source.batch_size))
+        images = Images(pairs, -(-len(file) // source.batch_size), file.image_shape, file.classes)
     else:
-        pairs, count = _of_data_set(_named(source), image_size)
+        images = _of_data_set(_named(source), image_size)
     if not source.batch_num:
-        return pairs, count
-    count = min(count, source.batch_num)
-    return (pair for _, pair in zip(range(count), pairs, strict=False)), count
+        return images
+    count = min(images.count, source.batch_num)
+    return replace(images, batches=islice(images.batches, count), count=count)
+
+
+def image_size_of(program: Program) -> int | None:
+    """Height and width of the images that a program was captured for, if it takes square ones."""
+    shapes = [leaf.shape for leaf in program.signature.tensors]
+    square = len(shapes[0]) == 4 and shapes[0][2] == shapes[0][3]
+    return shapes[0][2] if square else None
 
 
 def _named(source: Source) -> Source:
@@ -58,7 +85,7 @@ def _named(source: Source) -> Source:
     if source.dataset != "auto":
         raise ConfigError(f"{source.data!r} and --dataset {source.dataset}: both name the data. Give one of them.")
     if source.data in NAMES:
-        return Source(**vars(source) | {"data": None, "dataset": source.data})
+        return replace(source, data=None, dataset=source.data)
     if not Path(source.data).is_dir():
         raise DataError(
             f"{source.data}: there is no such file or folder, and no data set of this name. Known: {', '.join(NAMES)}."
@@ -66,18 +93,20 @@ def _named(source: Source) -> Source:
         )
     if source.data_dir:
         raise ConfigError(f"{source.data!r} and --data_dir {source.data_dir}: both name a folder. Give one of them.")
-    return Source(**vars(source) | {"data": None, "data_dir": source.data})
+    return replace(source, data=None, data_dir=source.data)
 
 
-def _of_data_set(source: Source, image_size: int | None) -> tuple[Iterator[Any], int]:
+def _of_data_set(source: Source, image_size: int | None) -> Images:
     recipe = Recipe(dataset=source.dataset, data_dir=source.data_dir, image_shape=source.image_shape)
-    check("analyze", {"image_shape": source.image_shape}, {"image_shape": rules_of(Recipe)["image_shape"]})
+    check("command line", {"image_shape": source.image_shape}, {"image_shape": rules_of(Recipe)["image_shape"]})
     problems = problems_of_data(recipe)
     if problems:
         raise ConfigError("\n".join(problems))
     name = dataset_name(recipe)
     wanted = recipe.image_size or image_size
-    images = open_dataset(name, source.split, data_dir=source.data_dir or None, image_size=wanted)
-    loader = Loader(images, source.batch_size, shuffle=False, workers=source.workers)
+    data = open_dataset(name, source.split, data_dir=source.data_dir or None, image_size=wanted)
+    loader = Loader(data, source.batch_size, shuffle=False, workers=source.workers)
     batches: Iterator[Any] = loader.epoch(0)
-    return ((images for images, _ in batches) if name == "voc" else batches), len(loader)  # boxes are no labels
+    if name == "voc":  # boxes are no labels
+        batches = (images for images, _ in batches)
+    return Images(batches, len(loader), data.image_shape, data.classes)

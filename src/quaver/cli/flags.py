@@ -41,7 +41,8 @@ def with_recipe_flags(command: Command) -> Callable[[Callable[[dict[str, str]], 
 def as_in_a_recipe(name: str) -> Any:
     """A flag that means what it means to ``quaver quantize``, for a command that has only a few of them."""
     words = options_of(Recipe)[name].metadata["words"]
-    return typer.Option(f"--{name}", help=words, rich_help_panel="Data", show_default=False)
+    panel = next(panel for panel, names in PANELS.items() if name in names)
+    return typer.Option(f"--{name}", help=words, rich_help_panel=panel, show_default=False)
 
 
 def model_and_data(recipe: Recipe) -> list[str]:

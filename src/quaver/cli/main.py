@@ -50,7 +50,7 @@ app.command(cls=FlagsCommand, context_settings=BOTH_SPELLINGS)(with_plain_errors
 app.command()(with_plain_errors(check))
 app.command()(with_plain_errors(convert))
 app.command()(with_plain_errors(export))
-app.command()(with_plain_errors(verify))
+app.command(context_settings=BOTH_SPELLINGS)(with_plain_errors(verify))
 app.command()(with_plain_errors(bench))
 app.command(context_settings=BOTH_SPELLINGS)(with_plain_errors(analyze))
 app.command()(with_plain_errors(report))

@@ -1,6 +1,5 @@
 """``quaver verify``: does the artefact compute what was trained?"""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,8 +7,9 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from quaver.data.binary import load_binary
-from quaver.files import write_atomically
+from quaver.cli.batches import Source, Split, image_size_of, open_batches
+from quaver.cli.figures import refuse_unwritable, write_report
+from quaver.cli.flags import as_in_a_recipe
 from quaver.measure.cpu import cpu
 from quaver.measure.verify import Verification
 from quaver.measure.verify import verify as run_verify
@@ -19,7 +19,15 @@ from quaver.program.storage import load
 def verify(
     program: Annotated[Path, typer.Argument(help="Folder of the program (quaver.save): prepared, frozen or int8.")],
     artefact: Annotated[Path, typer.Argument(help="The exported model, or its folder.")],
-    data: Annotated[Path, typer.Argument(help="Binary data file (quaver convert-data).")],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="Binary data file (quaver convert-data), or a data set's folder or name. Or give --dataset and --data_dir."
+        ),
+    ] = None,
+    dataset: Annotated[str, as_in_a_recipe("dataset")] = "auto",
+    data_dir: Annotated[str, as_in_a_recipe("data_dir")] = "",
+    split: Annotated[Split, typer.Option(help="Which images of a data set.", rich_help_panel="Data")] = Split.VAL,
     threshold: Annotated[float, typer.Option(help="Least agreement for exit code 0.", min=0, max=1)] = 0.999,
     batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 50,
     batch_num: Annotated[int, typer.Option(help="Batches to compare; 0: all.", min=0)] = 0,
@@ -29,17 +37,17 @@ def verify(
 ) -> None:
     """Run the same images through the simulation and the real engine, and compare. Exit code 1 below the threshold."""
     console = Console()
-    images = load_binary(data)
-    batches = images.batches(batch_size)
-    count = -(-len(images) // batch_size)
-    if batch_num:
-        count = min(count, batch_num)
-        batches = (batch for batch, _ in zip(batches, range(count), strict=False))
-    shown = track(batches, "comparing", total=count, console=console)
-    result = run_verify(load(program), artefact, shown, layers=layers, threads=threads)
+    refuse_unwritable(json_path)
+    simulated = load(program)
+    source = Source(
+        data=data, dataset=dataset, data_dir=data_dir, split=split.value, batch_size=batch_size, batch_num=batch_num
+    )
+    images = open_batches(source, image_size_of(simulated))
+    shown = track(images.batches, "comparing", total=images.count, console=console)
+    result = run_verify(simulated, artefact, shown, layers=layers, threads=threads)
     show(console, result)
     if json_path is not None:
-        write_atomically(json_path, (json.dumps(result.record() | {"threshold": threshold}, indent=2) + "\n").encode())
+        write_report(json_path, result.record() | {"threshold": threshold})
     if result.agreement < threshold:
         console.print(f"[red]agreement {result.agreement:.4%} is below {threshold:.4%}[/]")
         raise typer.Exit(1)

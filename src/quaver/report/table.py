@@ -48,7 +48,7 @@ def layer_table(rows: list[Row], tensors: dict[str, TensorStatistics]) -> Html:
     """Every layer of a run; columns for which there is nothing are left out."""
     columns = [column for column in _columns(rows, tensors) if any(column.cell(row)[1] not in (None, "") for row in rows)]
     ids = anchors(rows)
-    return _table(columns, rows, lambda row: _attributes(row, ids), "Layers of the network", _quiet(rows))
+    return _table(columns, rows, lambda row: _attributes(row, ids), "Layers of the network")
 
 
 def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str]) -> Html:
