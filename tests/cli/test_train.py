@@ -139,6 +139,21 @@ def test_the_command_that_training_ends_with_works_in_the_same_folder(tmp_path):
     assert (tmp_path / "previous" / "1" / "report.json").exists()
 
 
+def test_a_form_that_cannot_be_made_is_left_out_and_said(quantized, tmp_path):
+    place, _ = quantized
+    run("analyze", place / "one" / "int8", "digits", "--batch-num", 1, "--json", tmp_path / "analysis.json")
+    start = ["--pretrained_fp32_model", place / "one", "--init_from", tmp_path / "analysis.json", "--num_epochs", "0"]
+
+    done = run("quantize", *SMALL, *start, "--model_save_dir", tmp_path / "out")
+
+    assert done.exit_code == 0, done.output
+    assert "warning: mobile/ is left out: " in done.output
+    assert "float/, int8/, report.json." in done.output
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert "was not observed" in report["left_out"][0]
+    assert (tmp_path / "out" / "int8" / "model.xml").exists()
+
+
 def test_weights_of_another_model_are_listed(tmp_path):
     run("train", *SMALL, "--num_epochs", "0", "--model_save_dir", tmp_path / "float")
 

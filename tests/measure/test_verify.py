@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 import quaver
 from quaver.cli.main import app
 from quaver.data.binary import load_binary
+from quaver.deployment import write_tree
+from quaver.errors import QuaverWarning
 
 
 @pytest.fixture(scope="module")
@@ -187,3 +189,23 @@ def test_convert_writes_the_tree_and_each_part_runs(frozen, tmp_path):
     assert torch.equal(quaver.load(tmp_path / "out" / "int8")(images), expected)
     assert np.array_equal(quaver.runtime.load(tmp_path / "out" / "int8" / "model.xml")(images.numpy()), expected.numpy())
     assert quaver.load(tmp_path / "out" / "mobile")(images).shape == expected.shape
+
+
+def test_a_program_without_a_mobile_form_is_written_in_the_others_and_that_is_said(tmp_path):
+    images = torch.randn(8, 3, 8, 8)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 7))
+    qat = quaver.quant_aware(net, example_inputs=(images,))
+    seen = quaver.quant_aware(net, example_inputs=(images,)).train()
+    seen(images)
+    analysis = quaver.analyze(quaver.convert(seen), [images])  # which says nothing of the last layer's output
+    analysis.initialise(qat)
+    quaver.save(quaver.convert(qat), tmp_path / "program")
+
+    done = CliRunner().invoke(app, ["convert", str(tmp_path / "program"), str(tmp_path / "out")])
+
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["float", "int8"]
+    assert (tmp_path / "out" / "int8" / "model.xml").exists()
+    assert "mobile/ is left out: '3': the range of its output was not observed" in " ".join(done.output.split())
+    with pytest.warns(QuaverWarning, match="mobile/ is left out"):
+        write_tree(quaver.load(tmp_path / "program"), tmp_path / "again")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from quaver.deployment import write_tree
 from quaver.export import export as write
@@ -33,7 +34,10 @@ def convert(
     console = Console()
     trained = load(program)
     frozen = freeze(trained) if trained.stage is not Stage.FROZEN else trained
+    left_out: list[str] = []
     with console.status("writing float/, int8/ and mobile/"):
-        files = write_tree(frozen, out)
+        files = write_tree(frozen, out, left_out=left_out.append)
     for file in files:
         console.print(str(file), highlight=False)
+    for words in left_out:
+        console.print(f"[yellow]warning:[/] {escape(words)}", highlight=False)

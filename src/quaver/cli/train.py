@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from quaver.cli.flags import model_and_data, with_recipe_flags
@@ -73,7 +74,10 @@ def quantize(flags: dict[str, str]) -> None:
         console.print(
             f"The engine agrees with the simulation on {report['agreement']:.2%} of {report['verified_images']} images."
         )
-    console.print(f"Everything is in {folder.path}/: float/, int8/, mobile/, report.json.")
+    for words in report.get("left_out", []):
+        console.print(f"[yellow]warning:[/] {escape(words)}")
+    mobile = "" if "left_out" in report else " mobile/,"
+    console.print(f"Everything is in {folder.path}/: float/, int8/,{mobile} report.json.")
 
 
 @contextmanager

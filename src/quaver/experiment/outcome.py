@@ -33,7 +33,8 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
     """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
     frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
     folder.sweep()
-    write_tree(frozen, folder.path)
+    left_out: list[str] = []
+    write_tree(frozen, folder.path, left_out=left_out.append)
     ops = int8.ops()
     report = _about(setting) | _named("fp32", before.figures) | _named("qat", after.figures)
     target = _target(setting)
@@ -44,6 +45,7 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
         "quantized_ops": sum(op.quantized for op in ops),
         "float_ops": {op.name: op.reason for op in ops if not op.quantized},
         "rollbacks": before.rollbacks + after.rollbacks,
+        **({"left_out": left_out} if left_out else {}),
     }
     return report | (_deployed(setting.alone(), folder, int8, target) if setting.recipe.verify_images else {})
 
