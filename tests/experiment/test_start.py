@@ -161,6 +161,12 @@ def test_a_finished_run_that_goes_on_to_another_result_sets_the_old_one_aside(st
     assert files(stopped.path / "previous" / "1") == {"verify.json", "report.json"}
 
 
+def test_a_report_is_json_even_if_training_went_wrong(stopped):
+    stopped.write_report({"fp32_loss": float("nan"), "fp32_top1": 0.1})
+
+    assert '"fp32_loss": "nan"' in stopped.report.read_text()
+
+
 def test_going_on_takes_the_recipe_from_the_checkpoint(stopped, said):
     begun = start("quantize", None, {}, str(stopped.path), said.append)
 

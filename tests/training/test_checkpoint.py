@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import signal
+from math import inf, nan
 
 import pytest
 import torch
@@ -21,6 +22,23 @@ from tiny import Kept, Noise, assert_same_state, state_of, tiny_job, tiny_progra
 
 def some(number=1, **record):
     return Checkpoint(f"quantize-{number:09d}", {"x": torch.full((1000,), float(number))}, {"number": number, **record})
+
+
+def test_figures_that_are_no_numbers_come_back_from_a_file_that_is_json(tmp_path):
+    record = {
+        "metrics": {"loss": nan, "top1": 0.1, "images": 3},
+        "watchdog": [inf, {"first": -inf}],
+        "recipe": {"model": "nan"},
+    }
+
+    Checkpoints(tmp_path).save(some(1, **record))
+
+    def refuse(word):
+        raise ValueError(word)
+
+    (file,) = tmp_path.glob("*.json")
+    json.loads(file.read_text(), parse_constant=refuse)
+    assert repr(Checkpoints(tmp_path).read(file.stem).record) == repr({"number": 1, **record})
 
 
 # going on

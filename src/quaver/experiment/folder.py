@@ -17,6 +17,7 @@ from quaver.experiment.previous import EVERYTHING, RESULTS, set_aside
 from quaver.files import write_atomically
 from quaver.formats import Format
 from quaver.training.checkpoint import Checkpoints, Say
+from quaver.training.listener import with_words
 
 FORMAT = Format("quaver.run", 1, "the start of a run", "Quaver", "A run writes it.", "Start again without --checkpoint.")
 WEIGHTS = "fp32.safetensors"
@@ -118,7 +119,7 @@ class RunFolder:
 
     def write_report(self, figures: dict[str, Any]) -> None:
         """The figures, in one step."""
-        self._write(self.report, (json.dumps(figures, indent=2) + "\n").encode())
+        self._write(self.report, (json.dumps(with_words(figures), indent=2) + "\n").encode())
 
     def _write(self, path: Path, content: bytes) -> None:
         try:

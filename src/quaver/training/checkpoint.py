@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Checkpoints:
         content = safetensors.torch.save(own)
         digest = hashlib.sha256(content).hexdigest()
         tensors = f"{checkpoint.name}-{digest[:16]}.safetensors"  # by content: one of the same name stays whole till the end
-        body = {"record": checkpoint.record, "tensors": tensors, "tensors_sha256": digest}
+        body = {"record": _as_json(checkpoint.record), "tensors": tensors, "tensors_sha256": digest}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(self.folder / tensors, content)
@@ -86,7 +87,7 @@ class Checkpoints:
             raise StorageError(f"{path}: the checkpoint is damaged: {error}.") from error
         if hashlib.sha256(content).hexdigest() != body["tensors_sha256"]:
             raise StorageError(f"{path}: the checkpoint is damaged: its checksum differs from the one saved.")
-        return Checkpoint(name, safetensors.torch.load(content), body["record"])
+        return Checkpoint(name, safetensors.torch.load(content), _from_json(body["record"]))
 
     def set_aside(self, after: str) -> None:
         """Put checkpoints newer than ``after`` out of the way: damaged ones, when a run goes on from the one before."""
@@ -114,3 +115,20 @@ class Checkpoints:
 
     def _record(self, name: str) -> Path:
         return self.folder / f"{name}.json"
+
+
+def _as_json(value: Any) -> Any:
+    """The same without NaN and infinity, for which JSON has no words: ``{"float": "nan"}``."""
+    if isinstance(value, dict):
+        return {key: _as_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(one) for one in value]
+    return {"float": str(value)} if isinstance(value, float) and not isfinite(value) else value
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {"float"} and value["float"] in ("nan", "inf", "-inf"):
+            return float(value["float"])
+        return {key: _from_json(one) for key, one in value.items()}
+    return [_from_json(one) for one in value] if isinstance(value, list) else value

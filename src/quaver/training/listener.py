@@ -84,7 +84,7 @@ class MetricsFile(Listener):
             os.truncate(self.path, mark)
 
     def _write(self, record: dict[str, Any]) -> None:
-        line = json.dumps(_plain(record))
+        line = json.dumps(with_words(record))
         try:
             with open(self.path, "ab") as file:
                 file.write(f"{line}\n".encode())
@@ -94,10 +94,10 @@ class MetricsFile(Listener):
             raise StorageError(f"{self.path}: could not be written: {error}. Make room, then go on.") from error
 
 
-def _plain(value: Any) -> Any:
+def with_words(value: Any) -> Any:
     """The same with words for NaN and infinity, for which JSON has none."""
     if isinstance(value, dict):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: with_words(one) for key, one in value.items()}
     return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
