@@ -184,7 +184,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("{}")
 
-    with pytest.raises(StorageError, match="cannot be read"):
+    with pytest.raises(StorageError, match=r"file: cannot be read: this is a file, and a program is a folder"):
         quaver.load(tmp_path / "file")
 
 

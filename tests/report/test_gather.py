@@ -283,3 +283,8 @@ def test_a_program_whose_graph_is_odd_is_refused(folder):
 
     with pytest.raises(StorageError, match="the program cannot be read"):
         outline(path.parent)
+
+
+def test_a_file_in_place_of_a_folder_is_said_to_be_one(folder):
+    with pytest.raises(StorageError, match=r"report.json: this is a file. A report is on the folder of a run"):
+        gather(folder / "report.json")

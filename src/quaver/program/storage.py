@@ -64,6 +64,8 @@ def load(folder: str | Path) -> Program:
     import safetensors.torch
 
     folder = Path(folder)
+    if folder.is_file():
+        raise StorageError(f"{folder}: cannot be read: this is a file, and a program is a folder, as quaver.save writes it.")
     body = FORMAT.unsealed(folder / JSON_NAME)
     try:
         content = (folder / Path(body["weights"]).name).read_bytes()

@@ -98,6 +98,8 @@ def measured(value: Any) -> Any:
 def gather(folder: str | Path) -> Run:
     """Read all that is there; a file that is damaged is left out and named in ``troubles``."""
     folder = Path(folder)
+    if folder.is_file():
+        raise StorageError(f"{folder}: this is a file. A report is on the folder of a run: {folder.parent}, perhaps.")
     if not folder.is_dir():
         raise StorageError(f"{folder}: there is no such folder. quaver demo or quaver quantize makes one to report on.")
     run = Run(folder)
