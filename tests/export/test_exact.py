@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import exact_nets
@@ -80,6 +81,20 @@ def test_onnx_runtime_counts_the_bias_of_a_channel_without_weights_right(tmp_pat
     nn.init.uniform_(net[0][1].bias, 0.2, 1)
     net[0][1].weight.requires_grad_(False)[3] = gamma
     write(frozen(net, target="onnx", weight_quantize_type=weights), tmp_path, "onnx")
+
+    assert_none_differs(differences(tmp_path, tolerance=1e-4), tensors_of(tmp_path))
+
+
+class ComputedBias(nn.Conv2d):
+    """A convolution whose bias is computed in every forward, from parameters alone."""
+
+    def forward(self, x):
+        return F.conv2d(x, self.weight, 2 * self.bias)
+
+
+@pytest.mark.parametrize("first", [nn.Conv2d(8, 6, 3, bias=False), ComputedBias(8, 6, 3)], ids=["missing", "computed"])
+def test_onnx_runtime_takes_a_bias_that_is_missing_or_computed(tmp_path, first):
+    write(frozen(nn.Sequential(first, nn.ReLU(), nn.Conv2d(6, 4, 1)), target="onnx"), tmp_path, "onnx")
 
     assert_none_differs(differences(tmp_path, tolerance=1e-4), tensors_of(tmp_path))
 

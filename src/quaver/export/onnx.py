@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import torch
 from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
 from torch import Tensor, fx
 
 from quaver.errors import EngineError, StageError
@@ -19,6 +20,7 @@ from quaver.silence import silenced
 
 OPSET = 20
 
+_BIASED = ("Conv", "ConvTranspose", "Gemm")
 _CONSTANTS: dict[str, Callable[[Any], Any]] = {
     "value": lambda attribute: numpy_helper.to_array(attribute.t),
     "value_float": lambda attribute: np.array(attribute.f, np.float32),
@@ -115,6 +117,7 @@ def tidied(model: onnx.ModelProto, program: Program) -> onnx.ModelProto:
     """The exporter's model with constants as initializers, names of ours, and nothing about the machine it was made on."""
     graph = model.graph
     constants_to_initializers(graph)
+    fold_biases(graph)
     drop_unread(graph)
     inputs = {value.name: leaf.name for value, leaf in zip(graph.input, program.signature.tensors, strict=True)}
     outputs = {
@@ -159,6 +162,29 @@ def constants_to_initializers(graph: onnx.GraphProto) -> None:
             known[node.output[0]] = numpy_helper.from_array(value, node.output[0])
             graph.initializer.append(known[node.output[0]])
     refill(graph.node, kept)
+
+
+def fold_biases(graph: onnx.GraphProto) -> None:
+    """Store a bias that nodes compute from constants; leave out the zeros that the exporter computes for want of one."""
+    known: dict[str, Any] = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    makers = {name: node for node in graph.node for name in node.output}
+
+    def value(name: str) -> Any:
+        """What a tensor always holds; None if it depends on the input."""
+        if name not in known and name in makers:
+            given = {source: value(source) for source in makers[name].input if source}
+            if all(array is not None for array in given.values()):
+                (known[name],) = ReferenceEvaluator(makers[name]).run(None, given)
+        return known.get(name)
+
+    for node in graph.node:
+        computed = node.op_type in _BIASED and len(node.input) == 3 and node.input[2] in makers
+        bias = value(node.input[2]) if computed else None
+        if bias is not None and bias.any():
+            node.input[2] = f"{node.output[0]}.bias"
+            graph.initializer.append(numpy_helper.from_array(bias, node.input[2]))
+        elif bias is not None:
+            del node.input[2]
 
 
 def drop_unread(graph: onnx.GraphProto) -> None:

@@ -111,8 +111,10 @@ def fit_biases(graph: onnx.GraphProto) -> None:
         if node.op_type not in ("Conv", "Gemm") or len(node.input) < 3 or _only_rounding(readers[node.output[0]]) is None:
             continue
         x, weight = (makers.get(name) for name in node.input[:2])
-        if x is None or weight is None or weight.input[0] not in values or x.op_type != "DequantizeLinear":
+        if x is None or weight is None or x.op_type != "DequantizeLinear":
             continue
+        if weight.input[0] not in values or node.input[2] not in values:
+            continue  # computed from the input
         whole, steps = (torch.from_numpy(values[name].astype(np.float32)) for name in weight.input[:2])
         bias, scale = torch.from_numpy(values[node.input[2]].copy()), float(values[x.input[1]])
         fitting, larger = fitted(whole, steps, bias, scale, 0)
