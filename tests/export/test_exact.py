@@ -5,7 +5,9 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,6 +15,7 @@ from torch import nn
 
 import exact_nets
 from exact_nets import IMAGES, NETS, conv, differences, fresh, frozen, write
+from quaver.measure.integers import simulation
 from quaver.measure.layers import layers, products_in_int8
 
 UNSAFE = "Odd, not safe"
@@ -83,6 +86,24 @@ def test_onnx_runtime_counts_the_bias_of_a_channel_without_weights_right(tmp_pat
     write(frozen(net, target="onnx", weight_quantize_type=weights), tmp_path, "onnx")
 
     assert_none_differs(differences(tmp_path, tolerance=1e-4), tensors_of(tmp_path))
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_onnx_runtime_computes_on_few_bits_what_was_trained(tmp_path, bits):
+    torch.manual_seed(0)
+    net = nn.Sequential(conv(), conv(groups=8, act=nn.ReLU6), conv(size=1, act=None), nn.Conv2d(8, 4, 1))
+    for norm in (layer for layer in net.modules() if isinstance(layer, nn.BatchNorm2d)):
+        nn.init.uniform_(norm.bias, -1, 1)
+    program = frozen(net, target="onnx", weight_bits=bits, activation_bits=bits)
+    file = write(program, tmp_path, "onnx")
+
+    assert_none_differs(differences(tmp_path, tolerance=1e-4), tensors_of(tmp_path))
+    assert products_in_int8(layers(file, "onnxruntime", rounds=1)) == (3, 4)
+    expected = np.load(tmp_path / "expected.npz")
+    as_trained = program.copy(placements=replace(program.placements, target="openvino"))
+    _, trained = simulation(as_trained).run(torch.from_numpy(expected["images"]))
+    changed = {name: (expected[f"at {name}"] != whole).mean() for name, whole in trained.items()}
+    assert max(changed.values()) < 0.002  # by a bias in steps of the sum; in the coarse steps of few bits it was 1 %
 
 
 class ComputedBias(nn.Conv2d):

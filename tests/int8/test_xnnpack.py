@@ -31,9 +31,17 @@ def test_a_layer_saturates_at_the_ends_of_its_grid():
 def test_a_bias_is_rounded_to_steps_of_the_sum_before_it_is_added():
     bias = torch.tensor([0.4, 0.6])
 
-    result = layer(row(1, 1), torch.eye(2), bias, output=Output(0.25, -128, 127))
+    result = layer(row(1, 1), 127 * torch.eye(2), bias, output=Output(0.25, -1000, 1000))
 
-    assert result.tolist() == [[4, 8]]  # 1 + 0 and 1 + 1, in quarters
+    assert result.tolist() == [[508, 512]]  # 127 + 0 and 127 + 1, in quarters
+
+
+def test_a_bias_is_counted_in_finer_steps_where_the_weights_integers_leave_room():
+    bias = torch.tensor([0.4, 0.6])
+
+    result = layer(row(1, 1), torch.eye(2), bias, output=Output(1 / 64, -1000, 1000))
+
+    assert result.tolist() == [[64 + 26, 64 + 38]]  # in steps of 1/64
 
 
 def test_steps_may_be_one_per_channel():
@@ -49,6 +57,16 @@ def test_a_weight_whose_biases_fit_is_left_alone():
 
     assert torch.equal(integers, weight)
     assert steps.tolist() == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(("most", "factor"), [(1, 64), (3, 16), (7, 8), (15, 4), (31, 2), (63, 1), (127, 1)])
+def test_a_weight_of_few_bits_gets_smaller_steps_and_stands_for_the_same(most, factor):
+    weight = torch.tensor([[float(most)], [-1.0]])
+
+    integers, steps = one_factor.fitted(weight, 0.3, torch.tensor([0.5, 0.0]), 0.1, 0)
+
+    assert torch.equal(integers, weight * factor)
+    assert torch.equal(integers * steps.reshape(-1, 1), weight * torch.tensor(0.3))
 
 
 def test_a_channel_whose_bias_does_not_fit_gets_larger_steps_and_smaller_integers():

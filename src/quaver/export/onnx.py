@@ -13,6 +13,7 @@ from torch import Tensor, fx
 from quaver.errors import EngineError, StageError
 from quaver.export.names import quantized_tensors, rounded_name
 from quaver.int8.lowering import is_dequantize, is_quantize
+from quaver.int8.rounded_once import limits_of
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.views import read
@@ -78,7 +79,10 @@ def for_onnx(program: Program) -> Flat:
             x, scale, zero, low, high, dtype = node.args
             whole = torch.iinfo(dtype)
             if (low, high) != (whole.min, whole.max):
-                bounds = (float(np.float32(scale) * (low - zero)), float(np.float32(scale) * (high - zero)))
+                bounds = [float(np.float32(scale) * (end - zero)) for end in (low, high)]
+                limits = limits_of(x) if len(x.users) == 1 else None
+                if limits is not None:  # one clamp for both: behind two, ONNX Runtime does not see the convolution
+                    bounds, x = [min(max(limit, bounds[0]), bounds[1]) for limit in limits], x.args[0]
                 with graph.inserting_before(node):
                     node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
     module.recompile()

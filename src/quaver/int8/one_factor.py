@@ -9,6 +9,9 @@ from quaver.int8.kernels import Operation
 
 BIAS_LIMIT = 2**30
 """A bias of this many steps leaves as much room again for the sum of products in 32 bits."""
+WEIGHT_LIMIT = 64
+"""Integers are multiplied up to this and no further: 255 times a pair of them still fits into 16 bits, which processors
+without VNNI add it in."""
 
 
 class Output(NamedTuple):
@@ -33,16 +36,20 @@ def single(value: float) -> float:
 
 
 def fitted(weight: Tensor, weight_scale: Tensor | float, bias: Tensor, x_scale: float, axis: int) -> tuple[Tensor, Tensor]:
-    """Integers and steps of a weight, with larger steps, and so smaller integers, where a channel's bias would not fit.
+    """Integers and steps of a weight, by powers of two finer or coarser, so that the steps of the sum count the bias well.
 
-    Batch norm can leave a channel with next to no weights and an ordinary bias, which is then worth more steps of the sum
-    of products than 32 bits count. All that such a channel computes from its input is far less than a step of its output.
+    A weight of few bits has large steps, in which its bias would be rounded to next to nothing: with larger integers and
+    smaller steps it stands for the same. On the other side, batch norm can leave a channel with next to no weights and an
+    ordinary bias, which is then worth more steps than 32 bits count. Such a channel gets larger steps, and so smaller
+    integers: all that it computes from its input is far less than a step of its output.
     """
     steps = _per_channel(weight_scale, bias)
-    excess = bias.float().abs() / (steps * x_scale) / BIAS_LIMIT
-    if not bool((excess > 1).any()):
+    room = (WEIGHT_LIMIT / weight.abs().max().clamp_min(1)).log2().floor().clamp_min(0)
+    excess = (bias.float().abs() / (steps * x_scale) / BIAS_LIMIT).log2().ceil()
+    exponents = torch.maximum(excess, -room)
+    if not bool(exponents.any()):
         return weight, steps
-    factors = excess.log2().ceil().clamp_min(0).exp2()
+    factors = exponents.exp2()
     return (weight / _along(axis, factors, weight)).round(), steps * factors
 
 
