@@ -120,6 +120,18 @@ def test_onnx_runtime_takes_a_bias_that_is_missing_or_computed(tmp_path, first):
     assert_none_differs(differences(tmp_path, tolerance=1e-4), tensors_of(tmp_path))
 
 
+@pytest.mark.parametrize("target", ["openvino", "onnx"])
+def test_an_average_pool_may_divide_by_a_number_of_its_own(tmp_path, target):
+    pools = [
+        nn.AvgPool2d(2, divisor_override=3),
+        nn.AvgPool2d(3, 1, 1, count_include_pad=False, divisor_override=5),
+    ]
+    net = nn.Sequential(nn.Conv2d(8, 4, 3), nn.ReLU(), pools[0], nn.Conv2d(4, 4, 1), pools[1], nn.Conv2d(4, 4, 1))
+    write(frozen(net, target=target), tmp_path, target)
+
+    assert_none_differs(differences(tmp_path, tolerance=1e-4), tensors_of(tmp_path))
+
+
 # the last layer, whose output is not quantized; transposed ones; and one whose output a second clamp reads unrounded
 FLOAT_ON_ONNX_RUNTIME = {"MobileNet": 1, "Residuals": 1, "Branches": 3, "Signed": 1, "Odd": 1}
 

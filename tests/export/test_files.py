@@ -7,6 +7,8 @@ import sys
 import numpy as np
 import onnx
 import pytest
+import torch
+from torch import nn
 
 import quaver
 from quaver.errors import ConfigError, EngineError, StageError, StorageError
@@ -85,6 +87,14 @@ def test_an_export_that_computes_something_else_is_refused_and_the_old_files_sta
         quaver.export(frozen, tmp_path, target=target)
 
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_pool_that_onnx_has_no_form_for_is_named(tmp_path):
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AvgPool2d(2, ceil_mode=True, divisor_override=3))
+
+    with pytest.raises(EngineError, match=r"'1': a pool with divisor_override .* multiply the pool's result"):
+        quaver.export(quaver.capture(net, (torch.zeros(2, 3, 9, 9),)), tmp_path, target="onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 class Wrong:

@@ -1,5 +1,6 @@
 """A program as an ONNX file: quantize and dequantize pairs, int8 weights, a batch of any size."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch import Tensor, fx
 from quaver.errors import EngineError, StageError
 from quaver.export.names import quantized_tensors, rounded_name
 from quaver.int8.lowering import is_dequantize, is_quantize
-from quaver.int8.rounded_once import limits_of
+from quaver.int8.rounded_once import limits_of, two
+from quaver.operators import argument, packet
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.views import read
@@ -21,6 +23,7 @@ from quaver.silence import silenced
 
 OPSET = 20
 
+_AVERAGES = ("avg_pool2d", "avg_pool3d")
 _BIASED = ("Conv", "ConvTranspose", "Gemm")
 _CONSTANTS: dict[str, Callable[[Any], Any]] = {
     "value": lambda attribute: numpy_helper.to_array(attribute.t),
@@ -85,8 +88,29 @@ def for_onnx(program: Program) -> Flat:
                     bounds, x = [min(max(limit, bounds[0]), bounds[1]) for limit in limits], x.args[0]
                 with graph.inserting_before(node):
                     node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
+        elif node.op == "call_function" and packet(node) in _AVERAGES and argument(node, "divisor_override"):
+            spell_out_divisor(graph, node)
     module.recompile()
     return Flat(module).eval()
+
+
+def spell_out_divisor(graph: fx.Graph, node: fx.Node) -> None:
+    """An average pool that divides by a number of its own, as one that divides by its window's size and a product.
+
+    The exporter would leave the number out.
+    """
+    if argument(node, "ceil_mode") or packet(node) != "avg_pool2d":
+        raise EngineError(
+            f"export: {node.meta['op'].name!r}: a pool with divisor_override has a form in ONNX only in two dimensions and "
+            "without ceil_mode. Leave divisor_override out, and multiply the pool's result instead."
+        )
+    kernel = two(argument(node, "kernel_size"))
+    stride, padding = two(argument(node, "stride") or kernel), two(argument(node, "padding"))
+    with graph.inserting_before(node):
+        plain = graph.call_function(torch.ops.aten.avg_pool2d.default, (node.args[0], kernel, stride, padding, False, True))
+        factor = math.prod(kernel) / argument(node, "divisor_override")
+        node.replace_all_uses_with(graph.call_function(torch.ops.aten.mul.Tensor, (plain, factor)))
+    graph.erase_node(node)
 
 
 def example(program: Program) -> tuple[tuple[Tensor, ...]]:
