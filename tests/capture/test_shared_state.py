@@ -216,3 +216,18 @@ def test_frozen_parameters_stay_frozen(net, images):
 
     assert net.stem[0].weight.grad is None
     assert net.head.weight.grad is not None
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_a_compiled_model_or_part_of_one_is_captured_and_keeps_its_modules(net, images, part):
+    whole = torch.compile(net, backend="eager")
+    if part:
+        net.block = torch.compile(net.block, backend="eager")
+        whole = net
+    names, modules = list(net.state_dict()), list(net.modules())
+
+    program = quaver.capture(whole, (images,)).eval()
+
+    assert list(program.state_dict()) == names == list(net.state_dict())
+    assert all(one is other for one, other in zip(net.modules(), modules, strict=True))
+    assert torch.equal(program(images), net.eval()(images))

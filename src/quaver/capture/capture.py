@@ -16,7 +16,7 @@ from quaver.errors import CaptureError, InputError
 from quaver.operators import packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
-from quaver.program.views import view
+from quaver.program.views import uncompiled, view
 
 _DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 
@@ -32,10 +32,18 @@ def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any
     >>> program.eval()(torch.zeros(5, 3, 8, 8)).shape
     torch.Size([5, 8, 6, 6])
     """
+    return capture_modes(model, example_inputs, example_kwargs, (EVAL, TRAIN))
+
+
+def capture_modes(
+    model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None, modes: tuple[str, ...]
+) -> Program:
+    """`capture` with a graph for each of these modes, EVAL among them."""
     if not isinstance(model, nn.Module):
         raise InputError(f"quaver.capture takes an nn.Module, not {type(model).__name__}.")
     if isinstance(model, Program):
         raise InputError("quaver.capture was given a Program: it is captured already.")
+    model = uncompiled(model)
     args = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     leaves, spec = pytree.tree_flatten((args, example_kwargs or {}))
     if not any(isinstance(leaf, Tensor) for leaf in leaves):
@@ -44,7 +52,7 @@ def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any
 
     exported: dict[str, Exported] = {}
     with _modes_restored(model):
-        for mode in (EVAL, TRAIN):
+        for mode in modes:
             model.train(mode == TRAIN)
             try:
                 exported[mode] = export(model, leaves, spec, free)

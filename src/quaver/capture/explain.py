@@ -21,7 +21,7 @@ def explain(model: nn.Module, error: BaseException) -> CaptureError:
     inner = module is not None and module is not model
     where = f"module {names[id(module)]!r} ({type(module).__name__})" if inner else type(model).__name__
     place = f"{where}, {line}" if line else where
-    if _depends_on_data(error):
+    if depends_on_data(error):
         fact = f"{place}: what happens next depends on the values in a tensor, and a graph has no place for that choice."
         return CaptureError(
             f"{fact} Decide by shapes or attributes instead, or use quaver.QAT, which quantizes the live model and lets its "
@@ -34,7 +34,8 @@ def explain(model: nn.Module, error: BaseException) -> CaptureError:
     )
 
 
-def _depends_on_data(error: BaseException) -> bool:
+def depends_on_data(error: BaseException | None) -> bool:
+    """Whether a tracer gave up at a choice that depends on the values in a tensor."""
     words = ("data-dependent", "GuardOnDataDependent", "unbacked", "Could not guard", "Dynamic control flow")
     return any(word in f"{type(error).__name__}: {error}" for word in words)
 

@@ -5,6 +5,7 @@ from copy import copy
 from typing import Any
 
 from torch import fx, nn
+from torch._dynamo import OptimizedModule
 
 
 def view(module: nn.Module, seen: dict[int, nn.Module] | None = None) -> nn.Module:
@@ -20,8 +21,14 @@ def view(module: nn.Module, seen: dict[int, nn.Module] | None = None) -> nn.Modu
         hooks = {key: copy(table) for key, table in module.__dict__.items() if "_hooks" in key and isinstance(table, dict)}
         twin.__dict__.update(module.__dict__ | hooks)
         seen[id(module)] = twin
-        twin._modules = {name: None if child is None else view(child, seen) for name, child in module._modules.items()}
+        # straight into its own dictionary: a compiled module hands attributes on to the module that it was made of
+        twin.__dict__["_modules"] = {name: None if m is None else view(m, seen) for name, m in module._modules.items()}
     return seen[id(module)]
+
+
+def uncompiled(module: nn.Module) -> nn.Module:
+    """The module that ``torch.compile`` was given, where this is what it made of it."""
+    return module._orig_mod if isinstance(module, OptimizedModule) else module
 
 
 def mount(root: nn.Module, path: str, module: nn.Module) -> None:
