@@ -162,6 +162,113 @@ def test_a_branch_by_shapes_or_attributes_is_written(images):
     assert torch.equal(quanter.convert(net, SPEC)(images), net(images))
 
 
+@pytest.mark.parametrize(
+    "how", [torch.compile, lambda net, backend: net.compile(backend=backend) or net], ids=["of", "in place"]
+)
+def test_a_compiled_model_is_written_as_the_plain_one_and_keeps_everything(how, images):
+    quanter = quaver.QAT({"activation_quantize_type": "learned_step"})
+    net = trained(small(), quanter)
+    before, expected = surroundings(net), quanter.convert(net, SPEC)(images)
+
+    frozen = quanter.convert(how(net, backend="eager"), SPEC)
+
+    assert torch.equal(frozen(images), expected)
+    for key, value in surroundings(net).items():
+        assert value == before[key], key
+
+
+def as_list(net):
+    net.order = [net.first, net.last]
+    net.forward = lambda x: net.order[1](F.relu(net.order[0](x)))
+
+
+def as_method(net):
+    net.run = net.through
+
+
+def as_closure(net):
+    first, last = net.first, net.last
+    net.run = lambda x: last(F.relu(first(x)))
+
+
+def as_patch(net):
+    whole = net.forward
+    net.forward = lambda x: 2 * whole(x)
+
+
+class Aliased(nn.Module):
+    """Layers that the forward reaches by other ways than by their names."""
+
+    def __init__(self, alias):
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)
+        self.run = None
+        alias(self)
+
+    def through(self, x):
+        return self.last(F.relu(self.first(x)))
+
+    def forward(self, x):
+        return (self.run or self.through)(x)
+
+
+@pytest.mark.parametrize("alias", [as_list, as_method, as_closure, as_patch])
+def test_layers_are_written_on_integers_however_the_forward_reaches_them(alias, images):
+    net, quanter = Aliased(alias), quaver.QAT()
+    quanter.quantize(net)(images)
+    net.eval()
+    before, attributes = surroundings(net), [dict(module.__dict__) for module in net.modules()]
+
+    frozen = quanter.convert(net, SPEC)
+
+    assert {op.name for op in frozen.ops() if op.quantized} == {"first", "last"}
+    assert torch.equal(frozen(images), net(images))
+    assert [module.__dict__ for module in net.modules()] == attributes
+    for key, value in surroundings(net).items():
+        assert value == before[key], key
+
+
+def test_a_model_that_cannot_be_written_is_left_as_it_was():
+    quanter = quaver.QAT()
+    net = quanter.quantize(Branch())
+    before = surroundings(net)
+
+    with pytest.raises(CaptureError):
+        quanter.convert(net, SPEC)
+
+    for key, value in surroundings(net).items():
+        assert value == before[key], key
+
+
+def test_a_wrong_shape_is_looked_for_in_the_input_spec():
+    quanter = quaver.QAT()
+    net = trained(small(), quanter, steps=1)
+
+    with pytest.raises(
+        CaptureError, match=r"Look at input_spec: the model was called with InputSpec\(\[None, 5, 16, 16\]"
+    ) as told:
+        quanter.convert(net, [quaver.InputSpec([None, 5, 16, 16])])
+    assert "branch" not in str(told.value)
+
+
+def test_what_only_training_does_need_not_fit_in_a_graph(images):
+    class Noisy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.bn = nn.Conv2d(3, 10, 3), nn.BatchNorm2d(10, momentum=None)
+
+        def forward(self, x):
+            x = self.bn(self.conv(x))
+            if self.training and x.mean() > 0:
+                x = 1.1 * x
+            return x.mean((2, 3))
+
+    quanter = quaver.QAT()
+    net = trained(Noisy(), quanter)
+
+    assert torch.equal(quanter.convert(net, SPEC)(images), net(images))
+
+
 def test_a_float_model_is_refused():
     with pytest.raises(StageError, match=r"the model has no quantizers\. Call quantize\(net\) first"):
         quaver.QAT().convert(small(), SPEC)

@@ -45,7 +45,7 @@ def test_unquantized_they_are_what_they_are_named_after():
 
 
 def test_the_operand_that_comes_out_of_a_convolution_stays_as_it_is(net):
-    assert net.add.raw == 0
+    assert net.add._quaver_raw == 0
     assert net.add.input_quantizers[0].threshold == 0
     assert net.add.input_quantizers[1].threshold > 0
     assert not net.add.input_quantizers[1].grid.signed
@@ -81,8 +81,58 @@ def test_two_tensors_that_are_no_convolutions_are_both_rounded(images):
     net = quanter.quantize(Sum())
     net(images)
 
-    assert net.add.raw is None
+    assert net.add._quaver_raw is None
     assert all(quantizer.threshold == images.abs().max() for quantizer in net.add.input_quantizers)
+    assert torch.equal(quanter.convert(net.eval(), SPEC)(images), net(images))
+
+
+class Reader(nn.Module):
+    """Two convolutions, the second of which reads the first, and their sum."""
+
+    def __init__(self, turned):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.add, self.head, self.turned = quaver.nn.Add(), nn.Conv2d(3, 4, 1), turned
+
+    def forward(self, x):
+        x = self.one(x)
+        y = self.two(x)
+        return self.head(F.relu(self.add(y, x) if self.turned else self.add(x, y)))
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_convolution_that_somebody_else_reads_is_rounded(turned, training, images):
+    net = quaver.QAT().quantize(Reader(turned)).train(training)
+
+    net(images)
+
+    assert net.add._quaver_raw == (0 if turned else 1)
+
+
+def test_what_was_changed_in_place_is_no_convolutions_output(images):
+    net = Reader(False)
+    net.two.register_forward_hook(lambda module, args, output: F.relu_(output))
+    quaver.QAT().quantize(net)
+
+    net(images)
+
+    assert net.add._quaver_raw is None
+
+
+def test_a_number_is_added_as_it_is(images):
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.add, self.head = nn.Conv2d(3, 4, 3), quaver.nn.Add(), nn.Conv2d(4, 4, 1)
+
+        def forward(self, x):
+            return self.head(self.add(self.conv(x), 1.0))
+
+    quanter = quaver.QAT()
+    net = quanter.quantize(Shifted())
+    net(images)
+
     assert torch.equal(quanter.convert(net.eval(), SPEC)(images), net(images))
 
 

@@ -397,3 +397,173 @@ def test_a_layer_under_two_names_stays_float_if_one_of_them_is_skipped(first):
 
     assert type(shared) is nn.Conv2d
     assert quanter.why_float(net) == {"one.0": f"'{name}' has skip_quant = True"}
+
+
+def compiled(net):
+    return torch.compile(net, backend="eager")
+
+
+def test_a_compiled_model_is_quantized_and_given_back_as_the_plain_one_is(net):
+    quanter = quaver.QAT({"not_quant_pattern": "orig", "layer_bits": {"conv": 4}})
+
+    quanter.quantize(compiled(net))
+
+    assert len(quantized(net)) == 5  # by the names of the plain model
+    assert net.conv.weight_quantizer.grid.bits == 4
+    assert quanter.why_float(compiled(net)) == {}
+    assert len(quantized(quanter.quantize(compiled(Net()), inplace=False))) == 5
+    quanter.remove(compiled(net))
+    assert quantized(net) == []
+
+
+@pytest.mark.parametrize("method", ["quantize", "remove", "why_float", "quantizer_optimizer", "parameter_groups"])
+@pytest.mark.parametrize("wrong", [None, "net"])
+def test_every_method_refuses_what_is_no_model(method, wrong):
+    with pytest.raises(InputError, match=r"QAT\.\w+ takes a live nn\.Module, not (NoneType|str)"):
+        getattr(quaver.QAT(), method)(wrong)
+
+
+class Signed(nn.Module):
+    """A user's names may be ours."""
+
+    def __init__(self, signs):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3)
+        self.conv.signs = self.conv.reached = self.conv.raw = "the user's"
+        if isinstance(signs, torch.Tensor):
+            self.register_buffer("signs", signs)
+        else:
+            self.signs = signs
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+@pytest.mark.parametrize("signs", [torch.ones(3), nn.Conv2d(3, 3, 1), "some"], ids=["buffer", "layer", "attribute"])
+def test_what_a_user_calls_signs_is_left_alone(signs, images):
+    net, quanter = Signed(signs), quaver.QAT()
+    before, names = set(net.state_dict()), dict(net.conv.__dict__).keys()
+
+    quanter.remove(net)
+    quanter.quantize(net)
+    net(images)
+    assert net.signs is signs
+    quanter.remove(net)
+
+    assert net.signs is signs
+    assert set(net.state_dict()) == before
+    assert net.conv.__dict__.keys() == names
+    assert net.conv.signs == net.conv.reached == net.conv.raw == "the user's"
+
+
+@pytest.mark.parametrize("name", ["input_quantizer", "weight_quantizer", "own"])
+def test_a_name_that_a_quantized_layer_needs_is_refused_and_nothing_is_changed(net, name):
+    setattr(net.head, name, nn.Identity())
+
+    with pytest.raises(InputError, match=rf"'head' \(Linear\) has an attribute '{name}' of its own.*skip_quant = True"):
+        quaver.QAT().quantize(net)
+
+    assert quantized(net) == ["head"] * (name == "weight_quantizer")
+    net.head.skip_quant = True
+    quaver.QAT().quantize(net)
+
+
+def test_with_weights_alone_nothing_is_left_behind_either(net):
+    before = [set(vars(module)) for module in net.modules()]
+    quanter = quaver.QAT({"quant_weight_only": True})
+
+    quanter.remove(quanter.quantize(net))
+
+    assert [set(vars(module)) for module in net.modules()] == before
+
+
+def test_a_layer_without_a_shape_is_refused_and_nothing_is_changed():
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.LazyConv2d(4, 3))
+
+    with pytest.raises(InputError, match=r"'1' \(LazyConv2d\) does not know its shape yet\. Run one batch"):
+        quaver.QAT().quantize(net)
+
+    assert type(net[0]) is nn.Conv2d
+    assert not net[0]._modules
+    net(torch.randn(1, 3, 8, 8))
+    quaver.QAT().quantize(net)
+    assert quantized(net) == ["0", "1"]
+
+
+def test_a_function_that_fails_while_quantizers_are_made_leaves_the_model_as_it_was(net):
+    made = []
+
+    class Third(nn.Identity):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+            if len(made) == 3:
+                raise ValueError("enough")
+
+    with pytest.raises((ValueError, ConfigError), match="enough"):
+        quaver.QAT(act_quantize_func=Third).quantize(net)
+
+    assert type(net.conv) is nn.Conv2d
+    assert not net.conv._modules
+
+
+def test_the_optimizer_of_the_quantizers_follows_them(net):
+    learned = {"activation_quantize_type": "learned_step"}
+    quanter = quaver.QAT(learned, optimizer_func=lambda params: torch.optim.SGD(params, lr=0.1))
+    net.conv.skip_quant = True
+    quanter.quantize(net)
+    first = quanter.quantizer_optimizer(net)
+
+    net.conv.skip_quant = False
+    quanter.quantize(net)
+    assert quanter.quantizer_optimizer(net).param_groups[0]["params"] == list(quanter.quantizer_parameters(net))
+    assert quanter.quantizer_optimizer(net) is not first
+    quanter.remove(net)
+    assert quanter.quantizer_optimizer(net) is None
+    quanter.quantize(net)
+
+    assert quanter.quantizer_optimizer(net).param_groups[0]["params"] == list(quanter.quantizer_parameters(net))
+
+
+class ByName(nn.Module):
+    """Layers that are called with keywords."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.bn, self.up = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ConvTranspose2d(4, 4, 2)
+        self.add, self.pool, self.head = quaver.nn.Add(), quaver.nn.AvgPool2d(2), nn.Linear(7, 2)
+
+    def forward(self, x):
+        x = F.relu(self.bn(input=self.conv(input=x)))
+        x = self.pool(input=self.up(input=x))
+        return self.head(input=self.add(y=x, x=x.flip(2)))
+
+
+def test_layers_can_be_called_with_keywords(images):
+    net, quanter = ByName(), quaver.QAT()
+    quanter.quantize(net)
+
+    net(images)
+    frozen = quanter.convert(net.eval(), [quaver.InputSpec([None, 3, 16, 16])])
+
+    assert torch.equal(frozen(images), net(images))
+    assert {op.name for op in frozen.ops() if op.quantized} >= {"conv", "up", "head", "add.elementwise_add", "pool.pool2d"}
+
+
+def test_an_encoder_layer_asks_its_quantized_layers_without_gradients_too():
+    torch.manual_seed(0)
+    net = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    plain = copy.deepcopy(net).eval()
+    quanter, x = quaver.QAT({"weight_bits": 2, "activation_bits": 2}), torch.randn(4, 5, 8)
+    quanter.quantize(quanter.quantize(net))
+    net(x)
+
+    with torch.no_grad():
+        result = net.eval()(x)
+
+    torch.testing.assert_close(result, net(x).detach())
+    assert not torch.allclose(result, plain(x), atol=0.1)
+    assert quanter.why_float(net) == {"self_attn.out_proj": "MultiheadAttention reads its weight and never calls it"}
+    assert type(net.self_attn.out_proj) is type(plain.self_attn.out_proj)
+    quanter.remove(net)
+    assert not net._forward_pre_hooks

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import quaver
+from quaver.errors import QuaverWarning
 
 
 class Two(nn.Module):
@@ -172,3 +173,54 @@ def test_a_compiled_model_has_the_signs_and_the_results_of_the_plain_one(warm):
     assert not net.last.input_quantizer.grid.signed
     torch.testing.assert_close(results[1], results[0])
     assert torch.equal(net.last.input_quantizer.threshold, plain.last.input_quantizer.threshold)
+
+
+@pytest.mark.parametrize("rule", ["moving_average_abs_max", "learned_step"])
+def test_negative_values_that_come_later_get_integers_and_a_warning(rule):
+    torch.manual_seed(0)
+    net = Two(F.relu)
+    quaver.QAT({"activation_quantize_type": rule}).quantize(net)
+    x = torch.randn(2, 3, 8, 8)
+    net(x)
+    assert not net.last.input_quantizer.grid.signed
+    threshold = net.last.input_quantizer.threshold.clone()
+
+    net.eval()
+    assert not net.last.input_quantizer.grid.signed
+    net.train().between = torch.tanh
+    net(x)
+    with pytest.warns(QuaverWarning, match=r"'last.input' has negative values, down to -0\.\d+, and had none in the first"):
+        net.eval()
+
+    assert net.last.input_quantizer.grid.signed
+    if rule == "learned_step":
+        torch.testing.assert_close(net.last.input_quantizer.threshold, threshold)
+    net.between = F.relu
+    net.train()(x)
+    net.eval()  # once is enough
+    assert net.last.input_quantizer.grid.signed
+
+
+def test_negative_values_are_noticed_at_convert_too():
+    net, quanter = Two(F.relu), quaver.QAT()
+    quanter.quantize(net)
+    net(torch.randn(2, 3, 8, 8))
+    net.between = torch.tanh
+    net(torch.randn(2, 3, 8, 8))
+
+    with pytest.warns(QuaverWarning, match="'last.input' has negative values"):
+        frozen = quanter.convert(net, quaver.InputSpec([None, 3, 8, 8]))
+
+    assert torch.equal(frozen(torch.ones(2, 3, 8, 8)), net.eval()(torch.ones(2, 3, 8, 8)))
+
+
+def test_nan_and_empty_batches_are_not_negative():
+    net = Two(F.relu)
+    quaver.QAT().quantize(net)
+    net(torch.randn(2, 3, 8, 8))
+
+    net(torch.full((2, 3, 8, 8), torch.nan))
+    net(torch.zeros(0, 3, 8, 8))
+    net.eval()
+
+    assert not net.last.input_quantizer.grid.signed

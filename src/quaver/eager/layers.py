@@ -5,6 +5,7 @@ In training they round in float, as the training graph of a program does. In eva
 kernels that a program's evaluation runs.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,12 +16,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import quaver.nn as qnn
-from quaver.eager.signs import Signs, carry_sign, never_negative
+from quaver.eager.signs import CONVOLVED, Signs, carry_sign, never_negative
+from quaver.errors import QuaverWarning
 from quaver.int8 import kernels
-from quaver.quantizers import Quantizer
+from quaver.quantizers import LearnedStep, Quantizer
 from quaver.quantizers.arithmetic import dequantize
 
-_SUMS, _CONVOLVED = "_quaver_sums", "_quaver_convolved"
+_SUMS = "_quaver_sums"
+
+
+LOWEST = "lowest"
+"""The buffer of an input's quantizer that has the lowest value seen in training, if that is below 0."""
+QUANTIZERS = ("input_quantizer", "weight_quantizer", "input_quantizers")
+"""Where layers keep what they were given."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +49,16 @@ class Sums:
 class Swapped(nn.Module):
     """A layer that changed its class."""
 
-    float_class: type[nn.Module]
-    signs: Signs | None = None
-    reached: bool = False
+    _quaver_class: type[nn.Module]
+    """What it was."""
+    _quaver_signs: Signs | None = None
+    """Who watches its first forward."""
+    _quaver_reached: bool = False
+    """Whether that came by here."""
 
     def own(self) -> list[str]:
         """The children that it did not have before."""
-        return [name for name in ("input_quantizer", "weight_quantizer", "input_quantizers") if name in self._modules]
+        return [name for name in QUANTIZERS if name in self._modules]
 
     def decide(self, *quantized: tuple[Quantizer, Tensor]) -> None:
         """While the first forward is watched: choose the grid without negative integers for what cannot be negative.
@@ -55,14 +66,47 @@ class Swapped(nn.Module):
         A layer that is called several times has one grid for all its inputs.
         """
         for quantizer, x in quantized:
-            signed = not never_negative(x) or (self.reached and quantizer.grid.signed)
+            signed = not never_negative(x) or (self._quaver_reached and quantizer.grid.signed)
             quantizer.grid = replace(quantizer.grid, signed=signed)
-        self.reached = True
+        self._quaver_reached = True
 
     def rounded(self, quantizer: Quantizer, x: Tensor) -> Tensor:
-        """``x`` through its quantizer."""
+        """``x`` through its quantizer, in training."""
+        if not quantizer.grid.signed and x.numel():
+            lowest = quantizer.get_buffer(LOWEST)
+            lowest.copy_(torch.fmin(lowest, x.detach().amin()))  # fmin: what is NaN is not negative
         result: Tensor = quantizer(x)
-        return result if self.signs is None else carry_sign(x, result)
+        return result if self._quaver_signs is None else carry_sign(x, result)
+
+    def train(self, mode: bool = True) -> "Swapped":
+        """As any module. Between training and evaluation there is time to ask for negative values."""
+        super().train(mode)
+        self.look_below_zero()
+        return self
+
+    def look_below_zero(self) -> None:
+        """Back to the grid with negative integers where training has met negative values that the first forward had not.
+
+        Asked here, and not at each step: the answer makes the processor wait for the accelerator.
+        """
+        for quantizer in self.modules():
+            if isinstance(quantizer, Quantizer) and not quantizer.grid.signed and quantizer.get_buffer(LOWEST) < 0:
+                allow_negative(quantizer)
+
+
+def allow_negative(quantizer: Quantizer) -> None:
+    """Let a quantizer have negative integers again, over the same range."""
+    positive = quantizer.grid
+    quantizer.grid = replace(positive, signed=True)
+    if isinstance(quantizer, LearnedStep):
+        quantizer.step.data.mul_(positive.high / quantizer.grid.high)
+    warnings.warn(
+        f"{quantizer.tensor!r} has negative values, down to {quantizer.get_buffer(LOWEST):.4g}, and had none in the first "
+        "forward. So far they were rounded to 0; from now on it has negative integers. Train on, so that range and weights "
+        "get used to it.",
+        QuaverWarning,
+        stacklevel=2,
+    )
 
 
 class Weighted(Swapped):
@@ -82,15 +126,15 @@ class Weighted(Swapped):
     ) -> Tensor:
         """The op, in float in training, on integers in evaluation."""
         quantizer = self.input_quantizer
-        if self.signs is not None and quantizer is not None:
+        if self._quaver_signs is not None and quantizer is not None:
             self.decide((quantizer, x))
         if self.training:
             given = x if quantizer is None else self.rounded(quantizer, x)
             result = operation(given, self.weight_quantizer(weight), bias, *arguments)
         else:
             result = self.on_integers(operation, x, weight, bias, channels, arguments)
-        if self.signs is not None:
-            setattr(result, _CONVOLVED, True)
+        if self._quaver_signs is not None:
+            setattr(result, CONVOLVED, True)
         return result
 
     def on_integers(
@@ -136,23 +180,23 @@ class Conv2d(_Conv):
 class ConvTranspose2d(Weighted):
     """A transposed convolution."""
 
-    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
         """As the class it stands for."""
         layer: Any = self
         spatial = [layer.stride, layer.padding, layer.kernel_size]
-        extra = layer._output_padding(x, output_size, *spatial, 2, layer.dilation)
+        extra = layer._output_padding(input, output_size, *spatial, 2, layer.dilation)
         arguments = (layer.stride, layer.padding, extra, layer.groups, layer.dilation)
-        channels = 1 if x.dim() == layer.weight.dim() else 0
-        return self.computed(F.conv_transpose2d, x, layer.weight, layer.bias, channels, arguments)
+        channels = 1 if input.dim() == layer.weight.dim() else 0
+        return self.computed(F.conv_transpose2d, input, layer.weight, layer.bias, channels, arguments)
 
 
 class Linear(Weighted):
     """A linear layer."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """As the class it stands for."""
         layer: Any = self
-        return self.computed(F.linear, x, layer.weight, layer.bias, -1)
+        return self.computed(F.linear, input, layer.weight, layer.bias, -1)
 
 
 class BatchNorm(Swapped):
@@ -161,20 +205,21 @@ class BatchNorm(Swapped):
     It is the order in which an engine, and a frozen program, compute: one product and one sum per channel.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """As the class it stands for, to the last bit but one."""
         layer: Any = self
+        convolved = hasattr(input, CONVOLVED)
         sums: Sums | None = None
         if not (self.training or torch.compiler.is_compiling() or layer.running_mean is None):
-            sums = getattr(x, _SUMS, None)
-        if sums is not None and sums.version == x._version and _fits(sums, layer):
+            sums = getattr(input, _SUMS, None)
+        if sums is not None and sums.version == input._version and _fits(sums, layer):
             statistics = (layer.weight, layer.bias, layer.running_mean, layer.running_var, layer.eps)
             scale, bias = kernels.fold_batch_norm(sums.weight_scale, sums.bias, *statistics)
-            result = kernels.rescale(sums.total, sums.x_scale, scale, bias, sums.channels).to(x.dtype)
+            result = kernels.rescale(sums.total, sums.x_scale, scale, bias, sums.channels).to(input.dtype)
         else:
-            result = super().forward(x)
-        if self.signs is not None and getattr(x, _CONVOLVED, False):
-            setattr(result, _CONVOLVED, True)
+            result = super().forward(input)
+        if self._quaver_signs is not None and convolved:
+            setattr(result, CONVOLVED, True)
         return result
 
 
@@ -191,17 +236,17 @@ class Pool(Swapped):
     input_quantizer: Quantizer
     averages = True
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """As the class it stands for, of rounded values."""
         quantizer = self.input_quantizer
-        if self.signs is not None:
-            self.decide((quantizer, x))
+        if self._quaver_signs is not None:
+            self.decide((quantizer, input))
         if self.training:
-            return super().forward(self.rounded(quantizer, x))  # type: ignore[no-any-return]
-        whole, scale = quantizer.integers(x)
+            return super().forward(self.rounded(quantizer, input))  # type: ignore[no-any-return]
+        whole, scale = quantizer.integers(input)
         if self.averages:
             return super().forward(whole) * scale  # type: ignore[no-any-return]
-        return super().forward(carry_sign(x, dequantize(whole, scale)))  # type: ignore[no-any-return]
+        return super().forward(carry_sign(input, dequantize(whole, scale)))  # type: ignore[no-any-return]
 
 
 class MaxPool(Pool):
@@ -211,32 +256,34 @@ class MaxPool(Pool):
 
 
 class Add(Swapped):
-    """A sum of rounded values; ``raw`` says which operand comes straight out of a convolution and stays as it is."""
+    """A sum of rounded values, but for an operand that comes straight out of a convolution and goes nowhere else."""
 
     input_quantizers: nn.ModuleList
-    raw: int | None = None
+    _quaver_raw: int | None = None
+    """Which operand that is."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """The sum."""
+        """The sum; with a number, the plain one."""
+        if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
+            return x + y
         operands: list[Any] = [x, y]
         quantizers: list[Any] = list(self.input_quantizers)
-        if self.signs is not None:
-            convolved = [k for k, value in enumerate(operands) if getattr(value, _CONVOLVED, False) and x is not y]
-            self.raw = convolved[0] if convolved else None
+        if self._quaver_signs is not None:
+            convolved = [k for k, value in enumerate(operands) if hasattr(value, CONVOLVED)]
+            self._quaver_raw = convolved[0] if convolved and x is not y else None
             self.decide(*zip(quantizers, operands, strict=True))
+        raw = self._quaver_raw
         if self.training:
-            left, right = (
-                value if k == self.raw else self.rounded(quantizers[k], value) for k, value in enumerate(operands)
-            )
+            left, right = (value if k == raw else self.rounded(quantizers[k], value) for k, value in enumerate(operands))
             return left + right  # type: ignore[no-any-return]
-        if self.raw is None:
+        if raw is None:
             left, right = (
                 dequantize(*quantizer.integers(value)) for quantizer, value in zip(quantizers, operands, strict=True)
             )
             return left + right  # type: ignore[no-any-return]
-        other = quantizers[1 - self.raw]
-        whole, scale = other.integers(operands[1 - self.raw])
-        return dequantize(kernels.added(operands[self.raw], whole, scale, other.grid.signed), scale)
+        other = quantizers[1 - raw]
+        whole, scale = other.integers(operands[1 - raw])
+        return dequantize(kernels.added(operands[raw], whole, scale, other.grid.signed), scale)
 
 
 WEIGHTED: dict[type[nn.Module], type[Weighted]] = {
@@ -261,9 +308,18 @@ def kind_of(layer: nn.Module) -> type[nn.Module] | None:
     return next((known for known in KINDS if isinstance(layer, known)), None)
 
 
-def swap(layer: nn.Module, known: type[nn.Module]) -> None:
-    """Let a layer of class ``known`` compute with the quantizers that it was given."""
-    layer.float_class = type(layer)  # type: ignore[assignment]
+def taken_name(layer: nn.Module, known: type[nn.Module]) -> str:
+    """An attribute of a layer of class ``known`` that what stands for it needs for itself; nothing where there is none."""
+    needed = [name for kind in KINDS[known].__mro__ if issubclass(kind, Swapped) for name in vars(kind)]
+    needed = [name for name in needed if not name.startswith("_") and not hasattr(known, name)]
+    return next((name for name in (*QUANTIZERS, *needed) if hasattr(layer, name)), "")
+
+
+def swap(layer: nn.Module, known: type[nn.Module], quantizers: dict[str, nn.Module | None]) -> None:
+    """Let a layer of class ``known`` compute with these quantizers."""
+    for name, quantizer in quantizers.items():
+        layer.register_module(name, quantizer)
+    layer.__dict__["_quaver_class"] = type(layer)
     layer.__class__ = swapped_class((KINDS[known], type(layer)))
 
 
@@ -271,8 +327,8 @@ def swap_back(layer: Swapped) -> None:
     """Make a layer what it was."""
     for name in layer.own():
         del layer._modules[name]
-    layer.__class__ = layer.float_class  # type: ignore[assignment]
-    for name in ("float_class", "signs", "reached", "raw"):
+    layer.__class__ = layer._quaver_class  # type: ignore[assignment]
+    for name in ("_quaver_class", "_quaver_signs", "_quaver_reached", "_quaver_raw"):
         layer.__dict__.pop(name, None)
 
 
@@ -285,7 +341,7 @@ def swapped_class(bases: tuple[type[Swapped], type[nn.Module]]) -> type[Swapped]
 
 def _reduced(self: Any, protocol: int) -> Any:
     """A class made on the spot is pickled by what it was made of."""
-    return _revived, (type(self).__mro__[1], self.float_class), self.__dict__
+    return _revived, (type(self).__mro__[1], self._quaver_class), self.__dict__
 
 
 def _revived(kind: type[Swapped], of: type[nn.Module]) -> nn.Module:

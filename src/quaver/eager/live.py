@@ -2,15 +2,19 @@
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
-from quaver.capture import capture
+import quaver.nn as qnn
+from quaver.capture.capture import capture_modes
+from quaver.capture.explain import depends_on_data
 from quaver.eager.ends import observe_ends, unrounded_ends
 from quaver.eager.input_spec import InputSpec
 from quaver.eager.layers import Add, Swapped, Weighted, swap_back
@@ -24,7 +28,7 @@ from quaver.passes.quantization_transform import is_unbatched
 from quaver.passes.reasons import why_float
 from quaver.passes.tensor_names import free_name, tensor_name
 from quaver.program import EVAL, InputTensor, Op, Placements, Program, Stage, copy_graph
-from quaver.program.views import mount, view
+from quaver.program.views import mount
 from quaver.quantizers import AbsMax, Observer, Quantizer
 
 _PADS = frozenset({"pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d", "circular_pad2d"})
@@ -33,61 +37,95 @@ _PADS |= {"reflection_pad1d", "replication_pad1d"}
 
 def frozen_program(net: nn.Module, specs: list[InputSpec], config: str, batches: Iterable[Any] = ()) -> Program:
     """The model as a frozen program over tensors of its own; ``batches`` show the ranges of what layers give."""
-    if not any(isinstance(module, Swapped) and module.own() for module in net.modules()):
+    swapped = [module for module in net.modules() if isinstance(module, Swapped)]
+    if not any(layer.own() for layer in swapped):
         raise StageError("the model has no quantizers. Call quantize(net) first, then train.")
+    for layer in swapped:
+        layer.look_below_zero()
     layers: dict[str, tuple[Swapped, int]] = {}
-    twin = _marked(net, layers)
     device = next((tensor.device for tensor in (*net.parameters(), *net.buffers())), None)
     devices = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        program = _captured(twin, specs, device)
+        with _marked(net, layers):
+            program = _captured(net, specs, device)
         prepared = _Placing(program, layers).run()
         prepared.history = (f"QAT({config})",)
         observe_ends(prepared, batches, specs)
         return QuantizationFreezePass().apply(prepared)
 
 
-def _marked(net: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> nn.Module:
-    """Another object over the model's tensors, with float layers and, in front of each input that is rounded, a mark."""
-    twin = view(net)
-    originals = dict(zip(twin.modules(), net.modules(), strict=True))
-    for layer, original in originals.items():
-        # the hooks are the model's own table, and ours are not to run here
-        layer._forward_pre_hooks = OrderedDict((k, h) for k, h in layer._forward_pre_hooks.items() if not is_watching(h))
-        layer._forward_hooks = OrderedDict((k, h) for k, h in layer._forward_hooks.items() if not is_watching(h))
-        if isinstance(layer, Swapped) and isinstance(original, Swapped):
-            keys = []
-            for position in _marked_inputs(original):
-                keys.append((position, str(len(layers))))
-                layers[str(len(layers))] = (original, position)
-            swap_back(layer)
-            if keys:
-                layer.register_forward_pre_hook(partial(_mark_inputs, keys))
-    return twin
+@contextmanager
+def _marked(net: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> Iterator[None]:
+    """The model, for as long as it is traced, with float layers and, in front of each input that is rounded, a mark.
 
-
-def _marked_inputs(layer: Swapped) -> list[int]:
-    if isinstance(layer, Add):
-        return [position for position in range(2) if position != layer.raw]
-    return [0] if layer.own() else []
-
-
-def _mark_inputs(keys: list[tuple[int, str]], module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    given = list(args)
-    for position, key in keys:
-        given[position] = mark(given[position], key)
-    return tuple(given)
-
-
-def _captured(twin: nn.Module, specs: list[InputSpec], device: torch.device | None) -> Program:
+    It is the model itself, for its forward may come to its layers in ways that no copy follows: a list, a bound method, a
+    closure. Whatever happens to it meanwhile is undone.
+    """
+    before = [(module, type(module), dict(module.__dict__)) for module in net.modules()]
     try:
-        program = capture(twin, tuple(spec.example(device) for spec in specs))
+        for module, _, _ in before:
+            _mark_layer(module, layers)
+        yield
+    finally:
+        for module, kind, attributes in before:
+            if type(module) is not kind:
+                module.__class__ = kind
+            for name in module.__dict__.keys() - attributes.keys():
+                del module.__dict__[name]
+            module.__dict__.update(attributes)
+
+
+def _mark_layer(module: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> None:
+    own = module.__dict__  # tables of its own for the time being; hooks that watch signs are not to run
+    own["_modules"] = dict(module._modules)
+    own["_forward_hooks"] = _unwatched(module._forward_hooks)
+    own["_forward_pre_hooks"] = _unwatched(module._forward_pre_hooks)
+    own["_forward_pre_hooks_with_kwargs"] = copy(module._forward_pre_hooks_with_kwargs)
+    own["_compiled_call_impl"] = None  # net.compile()
+    if isinstance(module, Swapped):
+        keys = []
+        for position, name in _marked_inputs(module):
+            keys.append((position, name, str(len(layers))))
+            layers[str(len(layers))] = (module, position)
+        swap_back(module)
+        if keys:
+            module.register_forward_pre_hook(partial(_mark_inputs, keys), with_kwargs=True)
+
+
+def _unwatched(hooks: dict[int, Any]) -> OrderedDict[int, Any]:
+    return OrderedDict((key, hook) for key, hook in hooks.items() if not is_watching(hook))
+
+
+def _marked_inputs(layer: Swapped) -> list[tuple[int, str]]:
+    if isinstance(layer, Add):
+        return [(position, name) for position, name in enumerate(("x", "y")) if position != layer._quaver_raw]
+    return [(0, "input")] if layer.own() else []
+
+
+def _mark_inputs(
+    keys: list[tuple[int, str, str]], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given: dict[Any, Any] = dict(enumerate(args)) | kwargs
+    if all(isinstance(value, Tensor) for value in given.values() if isinstance(module, qnn.Add)):  # a number is not rounded
+        for position, name, key in keys:
+            place = position if position in given else name
+            given[place] = mark(given[place], key)
+    return tuple(given[position] for position in range(len(args))), {name: given[name] for name in kwargs}
+
+
+def _captured(net: nn.Module, specs: list[InputSpec], device: torch.device | None) -> Program:
+    try:
+        program = capture_modes(net, tuple(spec.example(device) for spec in specs), None, (EVAL,))
     except CaptureError as error:
-        raise CaptureError(
-            f"{error.fact} The live model trains with it, but a file needs one graph: write this branch with torch.where, "
-            "decide by shapes or attributes, or write its sides as models of their own.",
-            error.fact,
-        ) from error
+        if depends_on_data(error.__cause__):
+            way_out = (
+                "The live model trains with it, but a file needs one graph: write this branch with torch.where, decide by "
+                "shapes or attributes, or write its sides as models of their own."
+            )
+        else:
+            shown = ", ".join(f"InputSpec({list(spec.shape)}, {spec.dtype})" for spec in specs)
+            way_out = f"Look at input_spec: the model was called with {shown}."
+        raise CaptureError(f"{error.fact} {way_out}", error.fact) from error
     inputs = []
     for leaf, spec in zip(program.signature.tensors, specs, strict=True):
         if spec.shape[0] is None and leaf.shape[0] is not None:
@@ -120,7 +158,8 @@ class _Placing:
         for node in marks:
             layer, position = self.layers[node.args[1]]
             quantizer = _quantizer(layer, position)
-            if layer.signs is not None and quantizer is not None:  # no forward yet: the graph says what one would show
+            if layer._quaver_signs is not None and quantizer is not None:
+                # no forward yet: the graph says what one would show
                 quantizer.grid = replace(quantizer.grid, signed=signed[node])
             source, readers = self.take_out(node)
             if isinstance(layer, Weighted):

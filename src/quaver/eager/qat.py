@@ -8,11 +8,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import nn
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
+from torch.nn.parameter import is_lazy
 
 from quaver.config.qat_config import QATConfig
 from quaver.config.scopes import contains
+from quaver.eager.fast_path import allow_fast_path, leave_fast_path
 from quaver.eager.input_spec import InputSpec, specs_of
-from quaver.eager.layers import ROUNDING, WEIGHTED, Swapped, kind_of, swap, swap_back
+from quaver.eager.layers import ROUNDING, WEIGHTED, Swapped, kind_of, swap, swap_back, taken_name
 from quaver.eager.live import frozen_program
 from quaver.eager.named import Named, named_layers
 from quaver.eager.signs import unwatch, watch
@@ -22,6 +25,7 @@ from quaver.export import export
 from quaver.nn import AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 from quaver.pipeline import preprocess
 from quaver.program import Program
+from quaver.program.views import uncompiled
 
 _OF_QUAVER = (Add, AvgPool2d, AdaptiveAvgPool2d, MaxPool2d)
 
@@ -60,7 +64,7 @@ class QAT:
             weight_preprocess_func=preprocess(self.config.weight_preprocess_type, weight_preprocess_func, "weight"),
             act_preprocess_func=preprocess(self.config.activation_preprocess_type, act_preprocess_func, "activation"),
         )
-        self._optimizers: WeakKeyDictionary[nn.Module, Any] = WeakKeyDictionary()
+        self._optimizers: WeakKeyDictionary[nn.Module, tuple[list[nn.Parameter], Any]] = WeakKeyDictionary()
 
     # there and back
 
@@ -70,36 +74,38 @@ class QAT:
         Layers stay the objects they are, under all their names, in the mode they are in. What is quantized already is left
         alone.
         """
-        if not isinstance(net, nn.Module) or isinstance(net, Program):
-            raise InputError(f"QAT.quantize takes a live nn.Module, not {type(net).__name__}.")
-        net = net if inplace else copy.deepcopy(net)
-        fresh: list[nn.Module] = []
-        for found in named_layers(net):
+        net = net if inplace else copy.deepcopy(_live(net, "quantize"))
+        model = _live(net, "quantize")
+        chosen = []
+        for found in named_layers(model):
             known = kind_of(found.layer)
             if known is None or isinstance(found.layer, Swapped) or (known in ROUNDING and self.why_not(found)):
                 continue
             if not found.calls_its_own(known):
                 _warn_of_own_forward(found)
                 continue
-            if known in ROUNDING:
-                self.slots.fill(found, known)
-            swap(found.layer, known)
-            fresh.append(found.layer)
-        if not any(layer.own() for layer in net.modules() if isinstance(layer, Swapped)):
+            _refuse_what_cannot_be_swapped(found, known)
+            chosen.append((found.layer, known, self.slots.quantizers(found, known) if known in ROUNDING else {}))
+        for layer, known, quantizers in chosen:  # all or none
+            swap(layer, known, quantizers)
+        if not any(layer.own() for layer in model.modules() if isinstance(layer, Swapped)):
             warnings.warn("QAT.quantize found no layer to quantize: look at quantizer.why_float(net).", QuaverWarning, 2)
-        watch(net, fresh)
+        watch(model, [layer for layer, _, _ in chosen])
+        leave_fast_path(model)
         return net
 
     def remove(self, net: nn.Module) -> nn.Module:
         """The model as it was before `quantize`, with the weights as they are now."""
-        unwatch(net)
-        for layer in [module for module in net.modules() if isinstance(module, Swapped)]:
+        model = _live(net, "remove")
+        unwatch(model)
+        allow_fast_path(model)
+        for layer in [module for module in model.modules() if isinstance(module, Swapped)]:
             swap_back(layer)
         return net
 
     def why_float(self, net: nn.Module) -> dict[str, str]:
         """The layers that stay float, by name, and why."""
-        known = [found for found in named_layers(net) if kind_of(found.layer) in WEIGHTED]
+        known = [found for found in named_layers(_live(net, "why_float")) if kind_of(found.layer) in WEIGHTED]
         reasons = {found.name: self.why_not(found) for found in known if not isinstance(found.layer, Swapped)}
         return {name: reason or "its class has a forward of its own" for name, reason in reasons.items()}
 
@@ -112,6 +118,8 @@ class QAT:
                 return f"its name contains the pattern {pattern!r}"
         if isinstance(found.layer, _OF_QUAVER):
             return "weights alone are quantized" if self.config.quant_weight_only else ""
+        if isinstance(found.layer, NonDynamicallyQuantizableLinear):
+            return "MultiheadAttention reads its weight and never calls it"
         wanted = [getattr(nn, name) for name in self.config.layer_types]
         if not isinstance(found.layer, tuple(wanted)):
             return f"{type(found.layer).__name__} is not among the layer types to quantize"
@@ -121,10 +129,10 @@ class QAT:
 
     def quantizer_parameters(self, net: nn.Module) -> Iterator[nn.Parameter]:
         """The parameters that quantizers and custom functions brought along."""
-        for module in net.modules():
+        for module in _live(net, "quantizer_parameters").modules():
             if isinstance(module, Swapped):
-                for name in module.own():
-                    yield from module.get_submodule(name).parameters()
+                for child in (module._modules[name] for name in module.own()):
+                    yield from () if child is None else child.parameters()
 
     def parameter_groups(self, net: nn.Module, **options: Any) -> list[dict[str, Any]]:
         """What to give an optimizer: the model's parameters, and the quantizers' with ``options`` of their own.
@@ -137,11 +145,19 @@ class QAT:
         return groups if not own or self.optimizer_func is not None else [*groups, {"params": own} | options]
 
     def quantizer_optimizer(self, net: nn.Module) -> Any:
-        """What ``optimizer_func`` made of a model's `quantizer_parameters`; None without one."""
-        own = list(self.quantizer_parameters(net))
-        if net not in self._optimizers and self.optimizer_func is not None and own:
-            self._optimizers[net] = self.optimizer_func(own)
-        return self._optimizers.get(net)
+        """What ``optimizer_func`` made of a model's `quantizer_parameters`; None without one, or without parameters.
+
+        It is made once, and anew when there are other parameters: after `remove` and `quantize`, say.
+        """
+        model = _live(net, "quantizer_optimizer")
+        own = list(self.quantizer_parameters(model))
+        if self.optimizer_func is None or not own:
+            return None
+        known, optimizer = self._optimizers.get(model, ([], None))
+        if [id(parameter) for parameter in known] != [id(parameter) for parameter in own]:
+            optimizer = self.optimizer_func(own)
+            self._optimizers[model] = own, optimizer
+        return optimizer
 
     # writing
 
@@ -156,7 +172,7 @@ class QAT:
         ExecuTorch rounds every layer's output, also where the model does not. ``batches``, a few of the training data, show
         the ranges for that.
         """
-        return frozen_program(net, specs_of(input_spec), repr(self.config), batches)
+        return frozen_program(_live(net, "convert"), specs_of(input_spec), repr(self.config), batches)
 
     def save_quantized_model(
         self, net: nn.Module, path: str | Path, input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...]
@@ -170,6 +186,27 @@ class QAT:
         frozen = self.convert(net, input_spec).to("cpu")
         export(frozen, file.with_name(f"{file.name}.onnx"), target="onnx")
         return export(frozen, file.with_name(f"{file.name}.xml"), target="openvino")
+
+
+def _live(net: Any, method: str) -> nn.Module:
+    """The model that a user gave, or the one that ``torch.compile`` made it of."""
+    if not isinstance(net, nn.Module) or isinstance(net, Program):
+        raise InputError(f"QAT.{method} takes a live nn.Module, not {type(net).__name__}.")
+    return uncompiled(net)
+
+
+def _refuse_what_cannot_be_swapped(found: Named, known: type[nn.Module]) -> None:
+    layer = found.layer
+    if any(is_lazy(tensor) for tensor in layer.parameters(recurse=False)):
+        raise InputError(
+            f"{found.name!r} ({type(layer).__name__}) does not know its shape yet. Run one batch through the model first."
+        )
+    taken = taken_name(layer, known)
+    if taken:
+        raise InputError(
+            f"{found.name!r} ({type(layer).__name__}) has an attribute {taken!r} of its own, a name that a quantized layer "
+            "needs. Rename it, or set skip_quant = True on the layer."
+        )
 
 
 def _warn_of_own_forward(found: Named) -> None:

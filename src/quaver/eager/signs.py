@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+SIGNS = "_quaver_signs"  # the attribute of a layer that is watched
+CONVOLVED = "_quaver_convolved"  # of a tensor that comes straight out of a convolution, and that nobody has read yet
 _MARK = "_quaver_never_negative"
 _NEVER = frozenset({"relu", "relu_", "hardsigmoid", "hardsigmoid_", "sigmoid", "sigmoid_", "_softmax", "bernoulli_"})
 _CLAMPS = {"hardtanh": 1, "hardtanh_": 1, "clamp": 1, "clamp_": 1, "clamp_min": 1, "clamp_min_": 1}
@@ -56,6 +58,9 @@ class Signs(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the op, and note what is known of its results."""
+        for tensor in (*args, *(args[0] if args and isinstance(args[0], tuple | list) else ())):
+            if isinstance(tensor, Tensor) and hasattr(tensor, CONVOLVED):
+                delattr(tensor, CONVOLVED)
         result = func(*args, **(kwargs or {}))
         known = _follows(func._schema.name.split("::")[1], args, kwargs or {})
         for tensor in result if isinstance(result, tuple | list) else (result,):
@@ -88,7 +93,7 @@ def watch(net: nn.Module, layers: list[nn.Module]) -> None:
             module.register_forward_pre_hook(signs.enter)
             module.register_forward_hook(signs.leave, always_call=True)
         if id(module) in wanted:
-            module.signs = signs  # type: ignore[assignment]
+            module.__dict__[SIGNS] = signs
 
 
 def unwatch(net: nn.Module) -> None:
@@ -98,8 +103,7 @@ def unwatch(net: nn.Module) -> None:
             for key in [key for key, hook in hooks.items() if is_watching(hook)]:
                 del hooks[key]
                 module._forward_hooks_always_called.pop(key, None)
-        if getattr(module, "signs", None) is not None:
-            module.signs = None  # type: ignore[assignment]
+        module.__dict__.pop(SIGNS, None)
 
 
 def is_watching(hook: Any) -> bool:

@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import torch
 from torch import nn
 
 from quaver.config.qat_config import QATConfig
-from quaver.eager.layers import WEIGHTED
+from quaver.eager.layers import LOWEST, WEIGHTED
 from quaver.eager.named import Named
 from quaver.nn import Add
 from quaver.operators import channel_axis, pair_axis_of
@@ -33,26 +34,31 @@ class Slots:
             **functions,
         )
 
-    def fill(self, found: Named, known: type[nn.Module]) -> None:
-        """Give a layer what it will compute with, where its weight is and in the mode it is in."""
+    def quantizers(self, found: Named, known: type[nn.Module]) -> dict[str, nn.Module | None]:
+        """What a layer will compute with, by its names there, where its weight is and in the mode it is in."""
         layer: Any = found.layer
         op = Op(found.name, op_type(layer), found.name, "")
+        made: dict[str, nn.Module | None]
         if known in WEIGHTED:
-            layer.input_quantizer = self.of_input(op, "input") if self.wishes.quantize_activations else None
-            layer.weight_quantizer = self.of_weight(op, layer)
+            activation = self.of_input(op, "input") if self.wishes.quantize_activations else None
+            made = {"input_quantizer": activation, "weight_quantizer": self.of_weight(op, layer)}
         elif known is Add:
-            layer.input_quantizers = nn.ModuleList([self.of_input(op, "input0"), self.of_input(op, "input1")])
+            made = {"input_quantizers": nn.ModuleList([self.of_input(op, "input0"), self.of_input(op, "input1")])}
         else:
-            layer.input_quantizer = self.of_input(op, "input")
+            made = {"input_quantizer": self.of_input(op, "input")}
         tensor = next(layer.parameters(recurse=False), None)
-        for quantizer in (module for module in layer.modules() if isinstance(module, Quantizer)):
-            quantizer.train(layer.training)
-            if tensor is not None:
-                quantizer.to(tensor.device)
+        for quantizer in made.values():
+            if quantizer is not None:
+                quantizer.train(layer.training)
+                quantizer.to(None if tensor is None else tensor.device)
+        return made
 
     def of_input(self, op: Op, role: str) -> Quantizer:
         """For an input: signed, until the first forward shows otherwise."""
-        return make(f"{op.name}.{role}".lstrip("."), self.wishes.input_options(op) | {"signed": True, "narrow": False})
+        options = self.wishes.input_options(op) | {"signed": True, "narrow": False}
+        quantizer = make(f"{op.name}.{role}".lstrip("."), options)
+        quantizer.register_buffer(LOWEST, torch.zeros(()), persistent=False)
+        return quantizer
 
     def of_weight(self, op: Op, layer: Any) -> Quantizer:
         """For a weight, with its channel axis and its range."""
