@@ -299,6 +299,71 @@ def test_a_weight_that_is_computed_is_refused_by_name():
         quanter.convert(net, SPEC)
 
 
+def unparametrized(layer):
+    torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")
+
+
+OLD_HOOKS = {
+    "remove_weight_norm": (torch.nn.utils.weight_norm, torch.nn.utils.remove_weight_norm),
+    "remove_spectral_norm": (torch.nn.utils.spectral_norm, torch.nn.utils.remove_spectral_norm),
+    "prune.remove": (
+        lambda layer: torch.nn.utils.prune.l1_unstructured(layer, "weight", 0.5),
+        lambda layer: torch.nn.utils.prune.remove(layer, "weight"),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The tensor attribute .* was assigned during export")
+@pytest.mark.parametrize("name", OLD_HOOKS)
+def test_the_way_out_for_a_weight_that_a_hook_computes_is_one(name, images):
+    there, back = OLD_HOOKS[name]
+    net, quanter = small(), quaver.QAT()
+    there(net[3])
+    trained(net, quanter, steps=1)
+    expected = net(images)
+
+    with pytest.raises(ConversionError, match=rf"'3.weight': .*Make it a parameter: torch\.nn\.utils\.{name}\(layer"):
+        quanter.convert(net, SPEC)
+    back(net[3])
+
+    torch.testing.assert_close(quanter.convert(net, SPEC)(images), expected)
+
+
+def test_the_way_out_for_a_parametrized_weight_is_one(images):
+    net, quanter = small(), quaver.QAT()
+    torch.nn.utils.parametrizations.weight_norm(net[3])
+    trained(net, quanter, steps=1)
+
+    with pytest.raises(
+        ConversionError, match=r"quanter\.remove\(net\), .*remove_parametrizations.*, quanter\.quantize\(net\)"
+    ):
+        quanter.convert(net, SPEC)
+    quanter.remove(net)
+    unparametrized(net[3])
+    trained(net, quanter, steps=1)
+
+    assert torch.equal(quanter.convert(net, SPEC)(images), net(images))
+
+
+def test_the_way_out_for_a_layer_that_was_parametrized_when_it_was_quantized_already_is_one(images):
+    net, quanter = small(), quaver.QAT()
+    quanter.quantize(net)
+    torch.nn.utils.parametrizations.weight_norm(net[3])
+    trained(net, quanter, steps=1)
+    expected = net(images)
+
+    for refuses in (lambda: quanter.remove(net), lambda: quanter.convert(net, SPEC)):
+        with pytest.raises(
+            ConversionError, match=r"'3': it was parametrized after it was quantized.*remove_parametrizations"
+        ):
+            refuses()
+        assert torch.equal(net(images), expected)
+    unparametrized(net[3])
+
+    torch.testing.assert_close(quanter.convert(net, SPEC)(images), expected)
+    assert type(quanter.remove(net)[3]) is nn.Conv2d
+
+
 def test_abs_max_activations_are_written_with_the_last_batchs_range_and_a_warning():
     quanter = quaver.QAT({"activation_quantize_type": "abs_max"})
     net = trained(small(), quanter, steps=1)

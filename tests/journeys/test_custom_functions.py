@@ -233,3 +233,18 @@ def test_a_second_pass_keeps_the_function_and_what_it_has_learned(patterns, imag
 
     assert second.quantizer("stem.weight") is first.quantizer("stem.weight")
     assert second.quantizer("x").preprocess.factor == 0.75
+
+
+def test_the_way_out_for_a_preprocess_function_is_one(patterns, images):
+    qat = quaver.quant_aware(patterns, example_inputs=(images,), act_preprocess_func=Scale).train()
+    qat(images)
+    plain = quaver.quant_aware(copy.deepcopy(patterns), example_inputs=(images,)).train()
+
+    with pytest.raises(ConversionError, match=r"into a program without it, with load_state_dict\(state, strict=False\)"):
+        quaver.convert(qat.eval())
+    left_out = plain.load_state_dict(qat.state_dict(), strict=False)
+    plain(images)
+
+    assert not left_out.missing_keys
+    assert {name.split(".", 1)[1].rsplit(".", 2)[1] for name in left_out.unexpected_keys} == {"preprocess"}
+    assert torch.equal(quaver.convert(plain.eval())(images), plain(images))

@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 import quaver.nn as qnn
 from quaver.capture.capture import capture_modes
 from quaver.capture.explain import depends_on_data
+from quaver.eager.computed_weights import refuse_later_parametrizations, way_to_a_parameter
 from quaver.eager.ends import observe_ends, unrounded_ends
 from quaver.eager.input_spec import InputSpec
 from quaver.eager.layers import Add, Swapped, Weighted, swap_back
@@ -40,6 +41,7 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: str, batches:
     swapped = [module for module in net.modules() if isinstance(module, Swapped)]
     if not any(layer.own() for layer in swapped):
         raise StageError("the model has no quantizers. Call quantize(net) first, then train.")
+    refuse_later_parametrizations(net)
     for layer in swapped:
         layer.look_below_zero()
     layers: dict[str, tuple[Swapped, int]] = {}
@@ -201,7 +203,7 @@ class _Placing:
         if op is None or op.type not in WEIGHTED or stored is None or not is_stored(stored):
             raise ConversionError(
                 f"{layer.weight_quantizer.tensor!r}: the weight is computed anew in every forward (a parametrization, say), "
-                "so there are no integers to store. Make it a parameter: torch.nn.utils.parametrize.remove_parametrizations."
+                f"so there are no integers to store. {way_to_a_parameter(layer)}"
             )
         if op.type in CONVOLUTIONS and is_unbatched(reader):
             raise ConversionError(f"{op.name!r}: its input has no batch dimension. Let the model add one.")

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from quaver.config.qat_config import QATConfig
 from quaver.config.scopes import contains
+from quaver.eager.computed_weights import refuse_later_parametrizations
 from quaver.eager.fast_path import allow_fast_path, leave_fast_path
 from quaver.eager.input_spec import InputSpec, specs_of
 from quaver.eager.layers import ROUNDING, WEIGHTED, Swapped, kind_of, swap, swap_back, taken_name
@@ -97,6 +98,7 @@ class QAT:
     def remove(self, net: nn.Module) -> nn.Module:
         """The model as it was before `quantize`, with the weights as they are now."""
         model = _live(net, "remove")
+        refuse_later_parametrizations(model)
         unwatch(model)
         allow_fast_path(model)
         for layer in [module for module in model.modules() if isinstance(module, Swapped)]:

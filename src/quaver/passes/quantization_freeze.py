@@ -70,7 +70,7 @@ def refuse_unready(program: Program) -> None:
         if not (absorbed or isinstance(quantizer, CustomQuantizer)) and name not in program.placements.weights:
             raise ConversionError(
                 f"{name!r}: its preprocess function has no form in a frozen program. Train with it, then load the state "
-                "into a program without it."
+                "into a program without it, with load_state_dict(state, strict=False), and train on for a few batches."
             )
 
 
