@@ -423,12 +423,25 @@ def test_a_wrong_input_spec_is_refused(wrong, message):
         ([None, None, 3], "float32", "only the first size, the batch, may be left open"),
         ([], "float32", "only the first size"),
         ([2, 0], "float32", "sizes are whole numbers above 0"),
+        (3, "float32", r"shape=3: takes a list of sizes, such as \[None, 3, 32, 32\]"),
+        ("abc", "float32", "shape='abc': takes a list of sizes"),
         ([2, 3], "float31", "takes a dtype or its name, such as 'float32'"),
     ],
 )
 def test_an_impossible_input_is_refused(shape, dtype, message):
     with pytest.raises(InputError, match=message):
         quaver.InputSpec(shape, dtype)
+
+
+@pytest.mark.parametrize("name", [5, ""])
+def test_a_name_that_is_none_is_refused(name):
+    with pytest.raises(InputError, match=rf"InputSpec: name={name!r}: takes a name"):
+        quaver.InputSpec([None, 3], name=name)
+
+
+def test_a_path_that_is_none_is_refused():
+    with pytest.raises(InputError, match="path=None: takes a folder"):
+        quaver.QAT().save_quantized_model(small(), None, SPEC)
 
 
 def test_minus_one_is_a_free_batch():

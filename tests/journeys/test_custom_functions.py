@@ -161,6 +161,9 @@ WRONG = {  # the function, and what is said of it
     ),
     "dtype": (lambda x: x.double(), r"'stem.weight': its {} made torch.float64 of torch.float32"),
     "nan": (lambda x: (x - 1e3).log(), r"'stem.weight': its {} made NaN or Inf of a tensor without"),
+    "writing": (lambda x: x.detach().mul_(2), r"'stem.weight': its {} writes into the tensor that it is given"),
+    "two arguments": (lambda x, y: x, r"'stem.weight': its {} failed: TypeError: .*It is called with one tensor"),
+    "raising": (lambda x: 1 / 0, r"'stem.weight': its {} failed: ZeroDivisionError: division by zero"),
     "nothing": (lambda x: None, r"'stem.weight': its {} gave back NoneType, not a tensor"),
 }
 

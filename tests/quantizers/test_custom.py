@@ -177,3 +177,43 @@ def test_half_casts_the_parameters_of_a_custom_quantizer():
     result = quantizer.half()(X.half())
 
     assert result.dtype == torch.float16
+
+
+def test_a_class_that_needs_arguments_is_named_and_a_partial_of_it_is_made():
+    class Times(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.factor = nn.Parameter(torch.tensor(factor))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.factor
+
+    with pytest.raises(ConfigError, match=r"'relu': Times could not be made: TypeError: .*functools\.partial\(Times, …\)"):
+        CustomQuantizer(Times, "relu")
+    first, second = (CustomQuantizer(functools.partial(Times, 0.5), "relu") for _ in range(2))
+
+    assert torch.equal(first(X), X / 2)
+    assert first.function is not second.function
+    assert len(list(first.parameters())) == 1
+
+
+def test_a_module_without_a_forward_is_refused():
+    class Nothing(nn.Module):
+        pass
+
+    with pytest.raises(ConfigError, match="'relu': Nothing has no forward to call with the tensor"):
+        CustomQuantizer(Nothing(), "relu")
+
+
+def test_for_tensor_gives_a_module():
+    class Lost(nn.Identity):
+        def for_tensor(self, name: str) -> None:
+            return None
+
+    with pytest.raises(ConfigError, match=r"'relu': Lost\.for_tensor gave back NoneType, not an nn\.Module"):
+        CustomQuantizer(Lost, "relu")
+
+
+def test_what_is_called_in_inference_mode_is_fine():
+    with torch.inference_mode():
+        assert torch.equal(CustomQuantizer(halve)(X * 1), X / 2)

@@ -245,3 +245,8 @@ def test_a_compiled_program_moves_the_limits_as_the_eager_one_does():
 
     assert all(one.abs() > 0 for one in expected)
     torch.testing.assert_close(compiled, expected)
+
+
+def test_thresholds_are_a_dict():
+    with pytest.raises(ConfigError, match=r"PACT: thresholds=\[1, 2\]: takes a dict"):
+        PACT(thresholds=[1, 2])

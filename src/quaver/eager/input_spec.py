@@ -25,6 +25,10 @@ class InputSpec:
     name: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shape, Sequence) or isinstance(self.shape, str):
+            raise InputError(f"InputSpec: shape={self.shape!r}: takes a list of sizes, such as [None, 3, 32, 32].")
+        if not isinstance(self.name, str | None) or self.name == "":
+            raise InputError(f"InputSpec: name={self.name!r}: takes a name, or None for the one that the model has for it.")
         sizes = tuple(None if size == -1 else size for size in self.shape)
         dtype = getattr(torch, self.dtype, None) if isinstance(self.dtype, str) else self.dtype
         if not isinstance(dtype, torch.dtype):

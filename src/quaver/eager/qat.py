@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,7 +22,7 @@ from quaver.eager.live import frozen_program
 from quaver.eager.named import Named, named_layers
 from quaver.eager.signs import unwatch, watch
 from quaver.eager.slots import Slots
-from quaver.errors import InputError, QuaverWarning
+from quaver.errors import ConfigError, InputError, QuaverWarning
 from quaver.export import export
 from quaver.nn import AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 from quaver.pipeline import preprocess
@@ -57,6 +58,8 @@ class QAT:
         optimizer_func: Any = None,
     ) -> None:
         self.config = QATConfig.of(config)
+        if not (optimizer_func is None or callable(optimizer_func)):
+            raise ConfigError(f"optimizer_func={optimizer_func!r}: takes a function from parameters to an optimizer.")
         self.optimizer_func = optimizer_func
         self.slots = Slots(
             self.config,
@@ -183,6 +186,8 @@ class QAT:
 
         ``path`` is the folder, or one of the two files to give them another name. Gives the ``.xml``.
         """
+        if not isinstance(path, str | PathLike):
+            raise InputError(f"QAT.save_quantized_model: path={path!r}: takes a folder, or the name of a file in one.")
         path = Path(path)
         file = path.with_suffix("") if path.suffix in (".xml", ".onnx") else path / "model"
         frozen = self.convert(net, input_spec).to("cpu")

@@ -3,9 +3,27 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from quaver.errors import ConfigError
+
+
+def tried(function: nn.Module, x: Tensor, who: str) -> Any:
+    """What a user's function makes of ``x``. One that fails, or writes into ``x``, is named."""
+    version = None if x.is_inference() else x._version
+    try:
+        result = function(x)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a user's function raises
+        raise ConfigError(
+            f"{who} failed: {type(error).__name__}: {error}. It is called with one tensor, and gives one back."
+        ) from error
+    if version is not None and x._version != version:
+        raise ConfigError(
+            f"{who} writes into the tensor that it is given, which others need. Let it make another: x.mul, not x.mul_."
+        )
+    return result
 
 
 def checked(result: Any, x: Tensor, who: str, *, values: bool) -> None:

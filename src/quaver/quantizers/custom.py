@@ -1,6 +1,7 @@
 """A user's own function in the place of a quantizer, or in front of one."""
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,19 +34,39 @@ class _Function(nn.Module):
 def as_module(function: Any, tensor: str = "") -> nn.Module:
     """A module of the tensor's own: a class is called, a module copied, a plain function wrapped.
 
-    A module that has a method ``for_tensor(name)`` is asked for the one to use.
+    A `functools.partial` of a class is called as a class is. A module that has a method ``for_tensor(name)`` is asked for
+    the one to use.
     """
-    if inspect.isclass(function) and issubclass(function, nn.Module):
-        module = function()
+    place = f"{tensor!r}: " if tensor else ""
+    maker = function.func if isinstance(function, functools.partial) else function
+    module: Any
+    if inspect.isclass(maker) and issubclass(maker, nn.Module):
+        module = _made(function, place, maker.__name__)
     elif isinstance(function, nn.Module):
         module = copy.deepcopy(function)
     elif callable(function):
         return _Function(function)
     else:
         raise ConfigError(
-            f"{function!r}: a custom function is an nn.Module class, an nn.Module, or a function of one tensor."
+            f"{place}{function!r}: a custom function is an nn.Module class, an nn.Module, or a function of one tensor."
         )
-    return module.for_tensor(tensor) if hasattr(module, "for_tensor") else module  # type: ignore[no-any-return,operator]
+    if hasattr(module, "for_tensor"):
+        kind, module = type(module).__name__, module.for_tensor(tensor)
+        if not isinstance(module, nn.Module):
+            raise ConfigError(f"{place}{kind}.for_tensor gave back {type(module).__name__}, not an nn.Module.")
+    if type(module).forward is nn.Module.forward and "forward" not in vars(module):
+        raise ConfigError(f"{place}{type(module).__name__} has no forward to call with the tensor.")
+    return module  # type: ignore[no-any-return]
+
+
+def _made(make: Any, place: str, name: str) -> Any:
+    try:
+        return make()
+    except Exception as error:  # whatever a user's class raises
+        raise ConfigError(
+            f"{place}{name} could not be made: {type(error).__name__}: {error}. A class is called without arguments, once "
+            f"for every tensor. Where it needs some, give functools.partial({name}, …) or a module, which is copied."
+        ) from error
 
 
 class CustomQuantizer(Quantizer):

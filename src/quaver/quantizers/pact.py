@@ -32,6 +32,10 @@ class PACT(nn.Module):
 
     def __init__(self, threshold: float = START, thresholds: Mapping[str, float] | None = None) -> None:
         super().__init__()
+        if not isinstance(thresholds, Mapping | None):
+            raise ConfigError(
+                f"PACT: thresholds={thresholds!r}: takes a dict, from tensors' names to where their clips start."
+            )
         self.thresholds = dict(thresholds or {})
         for name, value in {"threshold": threshold, **self.thresholds}.items():
             if not (isinstance(value, int | float) and math.isfinite(value) and value > 0):

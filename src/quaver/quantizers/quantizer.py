@@ -8,7 +8,7 @@ from torch import Tensor, distributed, nn
 
 from quaver.grid import Grid
 from quaver.quantizers.arithmetic import Stored, fake_quantize, integers_with_gradient, scale_of
-from quaver.quantizers.checked import checked
+from quaver.quantizers.checked import checked, tried
 from quaver.quantizers.dtype import keeping_dtype
 from quaver.quantizers.pact import PACT
 
@@ -142,12 +142,14 @@ class Quantizer(nn.Module):
 
     def called(self, function: nn.Module, x: Tensor, role: str) -> Tensor:
         """What a user's function makes of ``x``, if it can be used; its values are looked at once, at first use."""
-        result: Any = function(x)
-        if not isinstance(function, PACT):
-            look = role not in self.looked_at and not torch.compiler.is_compiling()
-            checked(result, x, f"{self.tensor!r}: its {role}" if self.tensor else f"the {role}", values=look)
-            if look:
-                self.looked_at.add(role)
+        if isinstance(function, PACT):
+            return function(x)  # type: ignore[no-any-return]
+        who = f"{self.tensor!r}: its {role}" if self.tensor else f"the {role}"
+        look = role not in self.looked_at and not torch.compiler.is_compiling()
+        result: Any = tried(function, x, who) if look else function(x)
+        checked(result, x, who, values=look)
+        if look:
+            self.looked_at.add(role)
         return result  # type: ignore[no-any-return]
 
     def integers(self, x: Tensor, how: Stored = SHIFTED) -> tuple[Tensor, Tensor]:
