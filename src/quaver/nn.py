@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 
 class Add(nn.Module):
-    """``x + y``. Quantized, its operands are rounded; not the one that comes straight out of a convolution, which engines
-    add to before they round.
+    """``x + y``. Quantized, its operands are rounded; not one that comes straight out of a convolution and goes nowhere
+    else, which engines add to before they round. A number is added as it is.
     """
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -18,11 +18,13 @@ class Add(nn.Module):
 
 
 class AvgPool2d(nn.AvgPool2d):
-    """`torch.nn.AvgPool2d`. Quantized, it averages integers."""
+    """`torch.nn.AvgPool2d`. Quantized, it averages integers. Let a quantized layer or pool read what it gives: for a plain
+    one, OpenVINO rounds that once more, and the live model does not.
+    """
 
 
 class AdaptiveAvgPool2d(nn.AdaptiveAvgPool2d):
-    """`torch.nn.AdaptiveAvgPool2d`. Quantized, it averages integers."""
+    """`torch.nn.AdaptiveAvgPool2d`. Quantized, it averages integers, as `AvgPool2d` does."""
 
 
 class MaxPool2d(nn.MaxPool2d):
