@@ -78,13 +78,13 @@ def _marked(net: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> Iterator[
 
 
 def _mark_layer(module: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> None:
-    own = module.__dict__  # tables of its own for the time being; hooks that watch signs are not to run
-    own["_modules"] = dict(module._modules)
+    own = module.__dict__  # other tables for the time being, so that the model's own stay as they are
     own["_forward_hooks"] = _unwatched(module._forward_hooks)
     own["_forward_pre_hooks"] = _unwatched(module._forward_pre_hooks)
-    own["_forward_pre_hooks_with_kwargs"] = copy(module._forward_pre_hooks_with_kwargs)
     own["_compiled_call_impl"] = None  # net.compile()
     if isinstance(module, Swapped):
+        own["_modules"] = dict(module._modules)
+        own["_forward_pre_hooks_with_kwargs"] = copy(module._forward_pre_hooks_with_kwargs)
         keys = []
         for position, name in _marked_inputs(module):
             keys.append((position, name, str(len(layers))))
@@ -95,6 +95,7 @@ def _mark_layer(module: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> No
 
 
 def _unwatched(hooks: dict[int, Any]) -> OrderedDict[int, Any]:
+    """The hooks without those that watch signs."""
     return OrderedDict((key, hook) for key, hook in hooks.items() if not is_watching(hook))
 
 
@@ -108,10 +109,11 @@ def _mark_inputs(
     keys: list[tuple[int, str, str]], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     given: dict[Any, Any] = dict(enumerate(args)) | kwargs
-    if all(isinstance(value, Tensor) for value in given.values() if isinstance(module, qnn.Add)):  # a number is not rounded
-        for position, name, key in keys:
-            place = position if position in given else name
-            given[place] = mark(given[place], key)
+    if isinstance(module, qnn.Add) and not all(isinstance(operand, Tensor) for operand in given.values()):
+        return args, kwargs  # a number is added as it is
+    for position, name, key in keys:
+        place = position if position in given else name
+        given[place] = mark(given[place], key)
     return tuple(given[position] for position in range(len(args))), {name: given[name] for name in kwargs}
 
 
