@@ -1,7 +1,6 @@
 """``quaver analyze``: where a program's ranges, errors and sensitive layers are."""
 
 import os
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
