@@ -58,6 +58,14 @@ def test_a_choice_by_values_names_module_class_line_and_way_out(images, only_in)
     assert "quaver.QAT" in words
 
 
+def test_a_name_that_is_not_text_is_refused(images):
+    model = nn.Sequential()
+    model.add_module("half \ud800", nn.Conv2d(3, 4, 3))
+
+    with pytest.raises(CaptureError, match=r"half \\ud800': this name is not text: .* Rename"):
+        quaver.capture(model, (images,))
+
+
 def test_a_loop_by_values_is_refused(images):
     class Halving(nn.Module):
         def forward(self, x):

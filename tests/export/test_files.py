@@ -58,6 +58,20 @@ def test_an_artefact_says_where_it_comes_from(frozen, tmp_path, target):
     assert beside["source"] in inside
 
 
+@pytest.mark.parametrize("target", SUFFIX)
+def test_a_module_whose_name_could_be_no_variable_is_exported(images, tmp_path, target):
+    model = nn.Sequential()
+    model.add_module('a "b"', nn.Conv2d(3, 4, 3))
+    qat = quaver.quant_aware(model, example_inputs=(images,)).train()
+    qat(images)
+    frozen = quaver.convert(qat.eval())
+
+    file = quaver.export(frozen, tmp_path, target=target)
+
+    outputs = quaver.runtime.load(file)(images.numpy())
+    assert np.allclose(outputs, frozen(images).detach().numpy(), atol=1e-4)
+
+
 def test_a_folder_and_a_file_name_are_both_taken(frozen, tmp_path):
     assert quaver.export(frozen, tmp_path / "new" / "folder") == tmp_path / "new" / "folder" / "model.xml"
     assert quaver.export(frozen, tmp_path / "mine.onnx", target="onnx") == tmp_path / "mine.onnx"

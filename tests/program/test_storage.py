@@ -330,6 +330,38 @@ def test_a_loaded_program_takes_the_callers_own_named_tuple(images, tmp_path):
 # what is not saved
 
 
+class Named(nn.Module):
+    """A convolution under a name of one's choice."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+        self.add_module(name, nn.Conv2d(3, 4, 3))
+
+    def forward(self, x):
+        return self._modules[self.name](x).flatten(1)
+
+
+ODD_NAMES = ["a b", "a-b", "a'b", 'a"b', r"a\b", "tab\tline\n", "class", "ﬁ", "_run", "stage", "graph", "renamed"]
+CODE = 'x"), open("owned", "w"), ("'
+
+
+@pytest.mark.parametrize("name", [*ODD_NAMES, CODE])
+def test_whatever_a_module_is_called_it_is_captured_converted_and_loaded(images, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    model = Named(name).eval()
+    qat = quaver.quant_aware(model, example_inputs=(images,)).train()
+    qat(images)
+
+    int8 = quaver.convert(qat.eval(), save_int8=True)[1]
+    restored = quaver.load(quaver.save(int8, tmp_path / "saved"))
+
+    assert f"{name}.weight" in quaver.capture(model, (images,)).state_dict()
+    assert torch.equal(restored(images), int8(images))
+    assert torch.allclose(restored.graph_module()(images)[0], int8(images), atol=1e-4)
+    assert not (tmp_path / "owned").exists()  # a name is never code
+
+
 def test_a_model_is_no_program(tmp_path):
     with pytest.raises(StorageError, match=r"takes a Program, not Conv2d\. quaver\.capture makes one"):
         quaver.save(nn.Conv2d(3, 3, 1), tmp_path / "folder")

@@ -1,13 +1,16 @@
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from quaver.errors import StorageError
+from quaver.program import OpRecord
 from quaver.program.outline import outline
 from quaver.report import gather, page
 from quaver.report.figures import figures_of
 from quaver.report.layers import Row, rows_of
+from runs import deep_run
 
 
 def test_everything_that_is_there_is_read(made):
@@ -147,6 +150,22 @@ def test_a_row_joins_what_all_records_say(made):
     assert "skip pattern" in rows["head"].reason
     assert rows["head"].is_float
     assert (rows["bn"].precision, rows["bn"].host) == ("fused", "stem")
+
+
+@pytest.mark.parametrize("name", ["stem", "it's", 'a "b"', "back\\slash", "two\nlines", "'folded into'"])
+def test_a_fused_op_finds_its_host_whatever_that_is_called(tmp_path, name):
+    run = deep_run(tmp_path, 3)
+    records = [
+        OpRecord(name, "conv2d", "", "", True, ""),
+        OpRecord("bn", "batch_norm", "", "", False, f"folded into {name!r}"),
+        OpRecord("relu", "relu", "", "", False, f"computed with {name!r} in one step, before the result is rounded"),
+    ]
+    run.program = replace(run.program, records=tuple(records))
+
+    host, *fused = rows_of(run)
+
+    assert [row.host for row in fused] == [name] * 2
+    assert host.fused == ["batch_norm", "relu"]
 
 
 def test_without_an_analysis_bits_are_what_the_passes_were_asked_for(made, folder):

@@ -49,6 +49,7 @@ def capture_modes(
     if not any(isinstance(leaf, Tensor) for leaf in leaves):
         raise InputError("example_inputs holds no tensor: give a tuple of what the model is called with, such as (x,).")
     free = _batched([leaf for leaf in leaves if isinstance(leaf, Tensor)])
+    _check_names(model)
 
     exported: dict[str, Exported] = {}
     with _modes_restored(model):
@@ -81,6 +82,15 @@ def capture_modes(
     _add_constants(program, exported)
     program.training = model.training
     return program.build()
+
+
+def _check_names(model: nn.Module) -> None:
+    """Any text is a name, but half a character is none: no file can hold it."""
+    for path, _ in (*model.named_modules(), *model.named_parameters(), *model.named_buffers()):
+        try:
+            path.encode()
+        except UnicodeEncodeError as error:
+            raise CaptureError(f"{path!r}: this name is not text: {error.reason}. Rename the module or parameter.") from None
 
 
 def _batched(tensors: list[Tensor]) -> list[bool]:

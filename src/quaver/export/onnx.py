@@ -73,7 +73,7 @@ def for_onnx(program: Program) -> Flat:
     for node in list(graph.nodes):
         if is_dequantize(node) and node.target is torch.ops.quantized_decomposed.dequantize_per_channel.default:
             module.register_buffer(
-                f"zeros_{node.name}", torch.zeros_like(read(program, node.args[1].target), dtype=torch.int8)
+                f"zeros_{node.name}", torch.zeros_like(read(module, node.args[1].target), dtype=torch.int8)
             )
             with graph.inserting_before(node):
                 zeros = graph.get_attr(f"zeros_{node.name}")

@@ -17,7 +17,7 @@ from quaver.program.printer import table
 from quaver.program.record import Op, OpRecord
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
-from quaver.program.views import Executable, read, view
+from quaver.program.views import Executable, home, is_plain, read, reads_module, view
 from quaver.quantizers import Observer, Quantizer
 
 TRAIN, EVAL = "train", "eval"
@@ -108,8 +108,21 @@ class Program(nn.Module):
         return lower(self.graphs[EVAL])
 
     def graph_module(self) -> fx.GraphModule:
-        """The evaluation graph as it is written (quantize and dequantize ops), for exporters and the curious."""
-        return fx.GraphModule(self, copy_graph(self.graphs[EVAL]))
+        """The evaluation graph as it is written (quantize and dequantize ops), for exporters and the curious.
+
+        A tensor or module whose path cannot be written there as it is, or is taken, stands at another.
+        """
+        graph, root = copy_graph(self.graphs[EVAL]), nn.Module()
+        taken, renamed = fx.GraphModule(nn.Module(), fx.Graph()), self.free_name("renamed")
+        for index, node in enumerate(filter(reads_module, graph.nodes)):
+            value = read(self, node.target)
+            if not is_plain(node.target) or hasattr(taken, node.target.split(".")[0]):
+                node.target = f"{renamed}.{index}"
+            container, leaf = home(root, node.target)
+            table = container._modules if isinstance(value, nn.Module) else container._buffers
+            table[leaf] = value
+        root.training = self.training
+        return fx.GraphModule(root, graph)
 
     def train(self, mode: bool = True) -> "Program":
         """Choose the training graph, or with ``mode=False`` the evaluation graph."""

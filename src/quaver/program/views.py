@@ -1,7 +1,9 @@
 """Modules that are other objects over the same tensors."""
 
+import keyword
+import re
 from collections.abc import Callable
-from copy import copy
+from copy import copy, deepcopy
 from typing import Any
 
 from torch import fx, nn
@@ -58,17 +60,43 @@ def read(root: nn.Module, path: str) -> Any:
     return value
 
 
+def reads_module(node: fx.Node) -> bool:
+    """Is its target a path into the module tree?"""
+    return node.op in ("get_attr", "call_module")
+
+
+def is_plain(path: str) -> bool:
+    """Can a dotted path be written into code as it is? Names of modules can be any text; other ones are never code."""
+    return all(re.fullmatch(r"[A-Za-z0-9_]+", name) and not keyword.iskeyword(name) for name in path.split("."))
+
+
+def _spelled_safely(graph: fx.Graph) -> fx.Graph:
+    r"""The graph with every name that is not plain spelled in escapes: torch writes it between quotes, and checks nothing.
+
+    A name ``a"b`` becomes ``\U00000061\U00000022\U00000062``, which no quote can end and Python reads as the name again.
+    """
+    if all(is_plain(node.target) for node in graph.nodes if reads_module(node)):
+        return graph
+    graph = deepcopy(graph)
+    for node in filter(reads_module, graph.nodes):
+        names = node.target.split(".")
+        node.target = ".".join(
+            name if is_plain(name) else "".join(f"\\U{ord(character):08x}" for character in name) for name in names
+        )
+    return graph
+
+
 class Executable(nn.Module):
     """A graph as something to call, reading the very tensors and modules of ``root``."""
 
     def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
         super().__init__()
         self._parameters, self._buffers, self._modules = root._parameters, root._buffers, root._modules
-        code = graph.python_code("self")
+        code = _spelled_safely(graph).python_code("self")
         names = dict(code.globals)
         exec(compile(code.src, "<quaver graph>", "exec"), names)
-        self._run: Callable[..., Any] = names["forward"]
+        self.__run: Callable[..., Any] = names["forward"]  # a name that no child has
 
     def forward(self, *inputs: Any) -> Any:
         """Run the graph."""
-        return self._run(self, *inputs)
+        return self.__run(self, *inputs)
