@@ -214,6 +214,18 @@ def test_numbers_of_a_card_stand_below_each_other_with_or_without_a_difference(b
     assert max(ends) - min(ends) < 1
 
 
+def test_on_a_phone_a_figures_number_of_images_does_not_push_the_change_out_of_sight(browser, made, tmp_path):
+    folders = [shutil.copytree(one, tmp_path / name) for one, name in zip(made, "ab", strict=True)]
+    record = json.loads((folders[0] / "verify.json").read_text())
+    (folders[0] / "verify.json").write_text(json.dumps(record | {"images": 100}))
+    write_report(folders, tmp_path / "two.html")
+
+    opened = browser.open(tmp_path / "two.html", width=400)
+
+    assert opened.value("document.querySelectorAll('#figures .over').length") > 0
+    assert opened.value("(one => one.scrollWidth - one.clientWidth)(document.querySelector('#figures .wide'))") == 0
+
+
 # pictures
 
 
