@@ -439,6 +439,14 @@ def test_a_name_that_is_none_is_refused(name):
         quaver.InputSpec([None, 3], name=name)
 
 
+@pytest.mark.parametrize("wrong", [None, 3])
+def test_what_is_no_model_is_refused(wrong, tmp_path):
+    with pytest.raises(InputError, match=r"QAT\.convert takes a live nn\.Module"):
+        quaver.QAT().convert(wrong, SPEC)
+    with pytest.raises(InputError, match=r"QAT\.save_quantized_model takes a live nn\.Module"):
+        quaver.QAT().save_quantized_model(wrong, tmp_path, SPEC)
+
+
 def test_a_path_that_is_none_is_refused():
     with pytest.raises(InputError, match="path=None: takes a folder"):
         quaver.QAT().save_quantized_model(small(), None, SPEC)

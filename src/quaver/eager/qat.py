@@ -190,7 +190,7 @@ class QAT:
             raise InputError(f"QAT.save_quantized_model: path={path!r}: takes a folder, or the name of a file in one.")
         path = Path(path)
         file = path.with_suffix("") if path.suffix in (".xml", ".onnx") else path / "model"
-        frozen = self.convert(net, input_spec).to("cpu")
+        frozen = self.convert(_live(net, "save_quantized_model"), input_spec).to("cpu")
         export(frozen, file.with_name(f"{file.name}.onnx"), target="onnx")
         return export(frozen, file.with_name(f"{file.name}.xml"), target="openvino")
 
