@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import quaver
 from quaver.config.load import load_recipe
 from quaver.config.recipe import QuantPhase, Recipe
 from quaver.errors import ConfigError
@@ -108,6 +109,16 @@ def test_weights_that_a_run_starts_from_stay_where_they_are_and_are_kept_besides
     assert not finished.analysis.exists()
     start("quantize", None, flags, "", said.append)  # it failed, and is tried again: there is nothing more to keep
     assert [path.name for path in (finished.path / "previous").iterdir()] == ["1"]
+
+
+def test_an_analysis_that_a_run_starts_from_stays_where_it_is(finished, said):
+    quaver.analyze(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)), [torch.randn(2, 3, 8, 8)]).save(finished.analysis)
+    before = finished.analysis.read_bytes()
+
+    start("quantize", None, {"model_save_dir": str(finished.path), "init_from": str(finished.analysis)}, "", said.append)
+
+    assert finished.analysis.read_bytes() == (finished.path / "previous/1/analysis.json").read_bytes() == before
+    assert not finished.fp32.exists()
 
 
 def test_weights_among_what_the_run_will_write_are_refused(finished, said):
