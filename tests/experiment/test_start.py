@@ -160,16 +160,30 @@ def test_a_run_killed_while_it_sets_the_old_one_aside_is_finished_by_the_next(fi
     assert {name for name in files(finished.path) if not name.startswith("previous")} == {"notes.txt", "run.json"}
 
 
+def test_what_was_made_after_a_cut_is_kept_apart(finished, said):
+    draft = finished.path / "previous" / ".draft"
+    draft.mkdir(parents=True)
+    finished.analysis.rename(draft / "analysis.json")
+    finished.analysis.write_text("new")
+
+    start("train", None, {"model_save_dir": str(finished.path)}, "", said.append)
+
+    kept = [(finished.path / "previous" / number / "analysis.json").read_text() for number in "12"]
+    assert kept == ["old analysis.json", "new"]
+
+
 def test_a_finished_run_that_goes_on_to_another_result_sets_the_old_one_aside(stopped, said):
     stopped.write_report({})
-    (stopped.path / "verify.json").write_text("old")
+    for name in ("verify.json", "fp32.safetensors"):
+        (stopped.path / name).write_text("old")
 
     start("quantize", None, {"log_period": "3"}, str(stopped.path), said.append)
     assert stopped.report.exists()
     start("quantize", None, {"num_epochs": "30"}, str(stopped.path), said.append)
 
     assert stopped.checkpoints.names() == ["quantize-000000010"]
-    assert files(stopped.path / "previous" / "1") == {"verify.json", "report.json"}
+    assert files(stopped.path / "previous" / "1") == {"verify.json", "report.json", "fp32.safetensors"}
+    assert stopped.fp32.read_text() == "old"  # to go on from
 
 
 def test_a_report_is_json_even_if_training_went_wrong(stopped):

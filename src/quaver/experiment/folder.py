@@ -92,9 +92,10 @@ class RunFolder:
         self._set_aside((self.metrics.name,), f"{self.path} holds metrics of a run without its checkpoints", say)
 
     def reopen(self, say: Say) -> None:
-        """Let a finished run go on to another result: the one it had is set aside."""
+        """Let a finished run go on to another result: the one it had is set aside, with a copy of the weights."""
         if self.report.exists():
-            self._set_aside(RESULTS, f"{self.path} holds a finished run, which goes on to another result", say)
+            what = f"{self.path} holds a finished run, which goes on to another result"
+            self._set_aside((WEIGHTS, *RESULTS), what, say, [self.fp32])
 
     def _set_aside(self, patterns: tuple[str, ...], what: str, say: Say, named: Collection[Path] = ()) -> None:
         try:

@@ -39,13 +39,19 @@ def set_aside(folder: Path, patterns: tuple[str, ...], named: Collection[Path] =
     copied = [path for path in found if path.resolve() in named and not _has_copy(path, previous)]
     if not draft.exists() and not copied and all(path.name == "run.json" for path in moved):  # a run that made nothing
         return None
+    if any((draft / path.name).exists() for path in moved):  # cut off, and then something new was made
+        _numbered(draft)
     draft.mkdir(parents=True, exist_ok=True)
     for path in copied:
         shutil.copy2(path, draft / path.name)
     for path in moved:
         path.replace(draft / path.name)
-    numbers = [int(path.name) for path in previous.iterdir() if path.name.isdecimal()]
-    return draft.rename(previous / str(max(numbers, default=0) + 1))
+    return _numbered(draft)
+
+
+def _numbered(draft: Path) -> Path:
+    numbers = [int(path.name) for path in draft.parent.iterdir() if path.name.isdecimal()]
+    return draft.rename(draft.parent / str(max(numbers, default=0) + 1))
 
 
 def _is_run(path: Path) -> bool:
