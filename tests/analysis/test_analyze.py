@@ -376,6 +376,36 @@ def test_what_cannot_be_done_is_said(patterns, batches, options, words):
         quaver.analyze(patterns, batches, **options)
 
 
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (torch.eye(10)[:4], r"these have the shape \[4, 10\]. Of one-hot labels, give labels.argmax\(1\)"),
+        (torch.zeros(3), r"4 images and labels of shape \[3\]. Give each image a label"),
+        (torch.tensor(1), r"4 images and labels of shape \[\]"),
+        (["cat", "dog", "cat", "dog"], "a pair of tensors, images and labels; this one is not"),
+    ],
+)
+def test_labels_that_are_not_one_per_image_are_refused(patterns, images, labels, words):
+    with pytest.raises(quaver.QuaverError, match=words):
+        quaver.analyze(patterns, [(images, labels)], sensitivity_images=4)
+
+
+def test_where_some_labels_are_missing_the_float_network_is_the_measure(patterns, images):
+    found = quaver.analyze(patterns, [(images, torch.zeros(4)), (images, None), images], sensitivity_images=12)
+
+    assert (found.sensitivity.images, found.sensitivity.measure) == (12, "agreement with the float network")
+
+
+def test_other_dtypes_have_statistics_and_no_scores(images):
+    half, double = nn.Conv2d(3, 4, 3).bfloat16(), nn.Conv2d(3, 4, 3).double()
+
+    assert quaver.analyze(half, [images.bfloat16()]).images == 4
+    with pytest.raises(quaver.QuaverError, match=r"parameters in torch.float64.* Give model.float\(\)"):
+        quaver.analyze(double, [images.double()], sensitivity_images=4)
+    with pytest.raises(quaver.QuaverError, match=r"does not run on these images \(torch.float32, shape \[4, 3, 16, 16\]\)"):
+        quaver.analyze(quaver.capture(half, (images.bfloat16(),)), [images])
+
+
 def test_a_live_model_with_quantizers_is_refused_with_two_ways_out(batches):
     quanter, net = quaver.QAT(), nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3))
     quanter.quantize(net)(batches[0][0])

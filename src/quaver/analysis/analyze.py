@@ -65,6 +65,12 @@ def analyze(
             f"analyze: the program is {program.stage.value} and has no float layers to compare with. Analyse the prepared "
             "program for sensitivity, or set sensitivity_images=0."
         )
+    strange = {p.dtype for p in program.parameters() if p.is_floating_point()} - {torch.float32}
+    if sensitivity_images and strange:
+        raise InputError(
+            f"analyze: the model has parameters in {strange.pop()}, and networks with and without int8 are compared in "
+            "torch.float32. Give model.float(), and such images, or set sensitivity_images=0."
+        )
     view = program.clone(for_test=True)
     sites = activations(view)
     accumulator, kept = Accumulator(sites, moving_rate), Reservoir(sensitivity_images)
@@ -124,11 +130,18 @@ def _joined(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
 
 
 def _split(batch: Any) -> tuple[Tensor, Tensor | None]:
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        return torch.as_tensor(batch[0]), torch.as_tensor(batch[1])
     if isinstance(batch, Tensor | np.ndarray):
         return torch.as_tensor(batch), None
-    raise InputError(f"analyze: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
+    if not (isinstance(batch, tuple | list) and len(batch) == 2):
+        raise InputError(f"analyze: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
+    try:
+        images, labels = torch.as_tensor(batch[0]), None if batch[1] is None else torch.as_tensor(batch[1])
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"analyze: a batch is a pair of tensors, images and labels; this one is not: {error}.") from error
+    if labels is not None and (labels.dim() == 0 or len(labels) != len(images)):
+        shape = list(labels.shape)
+        raise InputError(f"analyze: a batch has {len(images)} images and labels of shape {shape}. Give each image a label.")
+    return images, labels
 
 
 def _prepared(model: nn.Module, config: Any, images: Tensor) -> tuple[Program, bool]:
@@ -163,7 +176,12 @@ def _pass(
     for batch in batches:
         inputs, labels = _split(batch)
         inputs = _on_its_device(program, inputs)
-        network.outputs(program.signature.flatten((inputs,), {}))
+        try:
+            network.outputs(program.signature.flatten((inputs,), {}))
+        except RuntimeError as error:
+            form = f"{inputs.dtype}, shape {list(inputs.shape)}"
+            words = str(error).partition("\n")[0]
+            raise InputError(f"analyze: the network does not run on these images ({form}): {words}") from error
         accumulator.end_batch()
         kept.offer(inputs, labels)
         images += len(inputs)

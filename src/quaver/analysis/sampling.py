@@ -78,7 +78,7 @@ class Reservoir:
         return [
             (
                 torch.stack([image for image, _ in part]),
-                None if part[0][1] is None else torch.stack([one for _, one in part]),
+                None if any(one is None for _, one in part) else torch.stack([one for _, one in part]),
             )
             for part in parts
         ]

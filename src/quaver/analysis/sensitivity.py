@@ -56,6 +56,12 @@ class Scoring:
         self.labelled = all(labels is not None for _, labels in self.batches)
         self.reference = self._outputs(self._every_quantized())
         self.logits = all(len(outputs) >= 1 and outputs[0].dim() == 2 for outputs in self.reference)
+        shapes = [list(labels.shape) for _, labels in self.batches if labels is not None and labels.dim() != 1]
+        if self.logits and self.labelled and shapes:
+            raise InputError(
+                f"analyze: labels are one class per image, as whole numbers, and these have the shape {shapes[0]}. Of "
+                "one-hot labels, give labels.argmax(1)."
+            )
 
     @property
     def measure(self) -> str:
