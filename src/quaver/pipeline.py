@@ -18,6 +18,7 @@ from quaver.passes.add_quant_dequant import WITHOUT_WEIGHT
 from quaver.passes.quantization_transform import OP_TYPES as WITH_WEIGHT
 from quaver.program import Program, Stage
 from quaver.quantizers import PACT
+from quaver.quantizers.pact import warn_of_unknown
 
 
 def quant_aware(
@@ -66,6 +67,8 @@ def quant_aware(
     if settings in program.viewed_as:  # made for an evaluation view that was asked for first
         return program.viewed_as.pop(settings)
     prepared = _prepared(program, settings, functions, optimizer_func)
+    for function in functions.values():
+        warn_of_unknown(function, prepared.placements.quantizers, stacklevel=2)
     program.trained_as.append((settings, prepared))
     return prepared
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import quaver
-from quaver.errors import ConfigError
+from quaver.errors import ConfigError, QuaverWarning
 from quaver.quantizers import PACT, AbsMax, ChannelWiseAbsMax, LearnedStep, MovingAverageAbsMax, RangeAbsMax
 from quaver.quantizers.custom import as_module
 
@@ -250,3 +250,21 @@ def test_a_compiled_program_moves_the_limits_as_the_eager_one_does():
 def test_thresholds_are_a_dict():
     with pytest.raises(ConfigError, match=r"PACT: thresholds=\[1, 2\]: takes a dict"):
         PACT(thresholds=[1, 2])
+
+
+def test_thresholds_of_tensors_that_are_not_there_are_warned_of_with_the_nearest_name():
+    net, images = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3)), torch.randn(2, 3, 8, 8)
+    wrong = {"1.outputs": 3.5, "0.weight": 2.0}
+
+    with pytest.warns(QuaverWarning, match=r"1 of 2 thresholds .* '1.outputs' first.* at 20\. Did you mean '1.output'\?"):
+        quaver.quant_aware(net, example_inputs=(images,), act_preprocess_func=PACT(thresholds=wrong))
+    with pytest.warns(QuaverWarning, match=r"2 of 2 thresholds .* '1.output' first"):
+        quaver.QAT(act_preprocess_func=PACT(thresholds={"1.output": 3.5, "input": 2.0})).quantize(net)
+
+
+def test_thresholds_that_are_all_used_are_not_warned_of():
+    net, images = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3)), torch.randn(2, 3, 8, 8)
+    thresholds = quaver.analyze(net, [images]).thresholds()
+
+    quaver.quant_aware(net, example_inputs=(images,), act_preprocess_func=PACT(thresholds=thresholds))
+    quaver.QAT(act_preprocess_func=PACT(thresholds={"2.input": 3.5})).quantize(net)

@@ -28,6 +28,8 @@ from quaver.nn import AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 from quaver.pipeline import preprocess
 from quaver.program import Program
 from quaver.program.views import uncompiled
+from quaver.quantizers import Quantizer
+from quaver.quantizers.pact import warn_of_unknown
 
 _OF_QUAVER = (Add, AvgPool2d, AdaptiveAvgPool2d, MaxPool2d)
 
@@ -94,6 +96,9 @@ class QAT:
             swap(layer, known, quantizers)
         if not any(layer.own() for layer in model.modules() if isinstance(layer, Swapped)):
             warnings.warn("QAT.quantize found no layer to quantize: look at quantizer.why_float(net).", QuaverWarning, 2)
+        tensors = [module.tensor for module in model.modules() if isinstance(module, Quantizer)]
+        for function in (self.slots.wishes.act_preprocess_func, self.slots.wishes.weight_preprocess_func):
+            warn_of_unknown(function, tensors, stacklevel=2)
         watch(model, [layer for layer, _, _ in chosen])
         leave_fast_path(model)
         return net

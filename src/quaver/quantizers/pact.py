@@ -2,13 +2,15 @@
 
 import copy
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from quaver.errors import ConfigError
+from quaver.config.check import nearest
+from quaver.errors import ConfigError, QuaverWarning
 from quaver.quantizers.dtype import keeping_dtype
 
 START = 20.0
@@ -66,3 +68,17 @@ class PACT(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "PACT":
         return super()._apply(keeping_dtype(fn), recurse)  # type: ignore[no-any-return,no-untyped-call]
+
+
+def warn_of_unknown(function: Any, tensors: Collection[str], stacklevel: int) -> None:
+    """Name the thresholds of a PACT that are of none of these tensors, and so start nothing."""
+    given = function.thresholds if isinstance(function, PACT) else {}
+    unknown = [name for name in given if name not in tensors]
+    if unknown:
+        hint = nearest(unknown[0], tensors) or f" Here are {', '.join(map(repr, list(tensors)[:3]))} …"
+        warnings.warn(
+            f"PACT: {len(unknown)} of {len(given)} thresholds are of tensors that are not here, {unknown[0]!r} first, and "
+            f"do nothing. Clips that have none start at {function.pact_threshold.item():g}.{hint}",
+            QuaverWarning,
+            stacklevel=stacklevel + 1,
+        )
