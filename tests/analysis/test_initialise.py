@@ -63,6 +63,15 @@ def test_a_tensor_of_nearly_nothing_but_zeros_starts_at_its_largest_value():
     assert float(qat.quantizer("input").threshold) == pytest.approx(3)
 
 
+def test_a_range_near_the_end_of_float32_starts_too():
+    net, images = nn.Conv2d(3, 4, 3), torch.full((1, 3, 4, 4), 1e38)
+    qat = prepared(net, images)
+
+    quaver.analyze(net, [images]).initialise(qat)
+
+    assert float(qat.quantizer("input").threshold) == pytest.approx(1e38)
+
+
 def test_tensors_that_share_a_quantizer_keep_places_of_their_own(patterns, batches, analysis):
     qat = prepared(patterns, batches[0])
 

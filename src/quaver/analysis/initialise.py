@@ -64,7 +64,7 @@ def start(quantizer: Quantizer, slot: int, threshold: float) -> bool:
     """Give a quantizer a range for one of its tensors; False for a rule that keeps none."""
     if isinstance(quantizer, MovingAverageAbsMax):
         # as if it had been observed for long: the next batch moves it no more than any other batch does
-        state = 1 / (1 - quantizer.moving_rate)
+        state = min(1 / (1 - quantizer.moving_rate), torch.finfo(torch.float32).max / max(threshold, 1.0))  # sum fits
         quantizer.state[slot], quantizer.accum[slot] = state, state * threshold
         return True
     if isinstance(quantizer, RangeAbsMax):
