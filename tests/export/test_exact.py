@@ -132,6 +132,27 @@ def test_an_average_pool_may_divide_by_a_number_of_its_own(tmp_path, target):
     assert_none_differs(differences(tmp_path, tolerance=1e-4), tensors_of(tmp_path))
 
 
+class PerPosition(nn.Module):
+    """A factor for each of L in (N, L, C)."""
+
+    def __init__(self, positions):
+        super().__init__()
+        self.factors = nn.Parameter(torch.linspace(0.2, 3, positions).view(1, -1, 1))
+
+    def forward(self, x):
+        return x * self.factors
+
+
+@pytest.mark.parametrize("scaling", [nn.BatchNorm1d(96), PerPosition(96)], ids=["batch norm", "product"])
+def test_openvino_scales_the_positions_behind_a_linear_layer_each_by_its_own_factor(tmp_path, scaling):
+    if isinstance(scaling, nn.BatchNorm1d):
+        nn.init.uniform_(scaling.weight, 0.2, 3)
+    net = nn.Sequential(nn.Flatten(1, 2), nn.Linear(12, 6), scaling, nn.ReLU(), nn.Linear(6, 5))
+    write(frozen(net), tmp_path)
+
+    assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
+
+
 # the last layer, whose output is not quantized; transposed ones; and one whose output a second clamp reads unrounded
 FLOAT_ON_ONNX_RUNTIME = {"MobileNet": 1, "Residuals": 1, "Branches": 3, "Signed": 1, "Odd": 1}
 

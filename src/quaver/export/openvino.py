@@ -20,7 +20,8 @@ NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody
 def write(model: onnx.ModelProto, path: Path, origin: dict[str, Any]) -> None:
     """Write ``path`` (.xml) and its weights beside it; ``origin`` goes into the model's runtime information."""
     try:
-        converted = ov.convert_model(BytesIO(_padded_apart(model).SerializeToString()))  # a path it would split at commas
+        ready = _scaled_apart(_padded_apart(model))
+        converted = ov.convert_model(BytesIO(ready.SerializeToString()))  # a path it would split at commas
     except Exception as error:  # OpenVINO's frontends raise classes of their own
         reason = (str(error).strip().splitlines() or [""])[-1]
         raise EngineError(f"export: OpenVINO cannot read the program: {reason}") from error
@@ -60,6 +61,60 @@ def _padded_apart(model: onnx.ModelProto) -> onnx.ModelProto:
         kept.append(node)
     refill(graph.node, kept)
     return twin
+
+
+def _scaled_apart(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with factors per position behind a linear layer applied to a tensor of one dimension more.
+
+    OpenVINO takes them for factors of the layer's channels, or multiplies products and bias by different ones (seen in
+    2026.4). With a dimension in front it does neither.
+    """
+    twin = onnx.ModelProto()
+    twin.CopyFrom(model)
+    graph = twin.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    makers = {name: node for node in graph.node for name in node.output}
+
+    def is_linear(name: str) -> bool:
+        """Whether a tensor is a matrix product, with what is added to it."""
+        maker = makers.get(name)
+        sums = maker is not None and maker.op_type == "Add" and any(map(is_linear, maker.input))
+        return sums or (maker is not None and maker.op_type == "MatMul")
+
+    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in graph.value_info}
+    for norm in [node for node in graph.node if node.op_type == "BatchNormalization" and is_linear(node.input[0])]:
+        if norm.input[0] in ranks and all(name in constants for name in norm.input[1:]):
+            _spell_out_norm(graph, norm, constants, ranks[norm.input[0]])
+    kept = []
+    for node in graph.node:
+        factors = [constants[name] for name in node.input if name in constants] if node.op_type in ("Mul", "Div") else []
+        positions = any(size != 1 for factor in factors for size in factor.dims[:-1])
+        place = next((place for place, name in enumerate(node.input) if is_linear(name)), None)
+        if place is None or not positions:
+            kept.append(node)
+            continue
+        result, axis = node.output[0], f"{node.output[0]}.axis"
+        graph.initializer.append(numpy_helper.from_array(np.array([0]), axis))
+        source, node.input[place], node.output[0] = node.input[place], f"{result}.apart", f"{result}.scaled"
+        kept.append(onnx.helper.make_node("Unsqueeze", [source, axis], [node.input[place]], node.input[place]))
+        kept.append(node)
+        kept.append(onnx.helper.make_node("Squeeze", [node.output[0], axis], [result], f"{result}.back"))
+    refill(graph.node, kept)
+    return twin
+
+
+def _spell_out_norm(graph: onnx.GraphProto, norm: onnx.NodeProto, constants: dict[str, onnx.TensorProto], rank: int) -> None:
+    """A batch norm as what it is once trained: a product and a sum, by constants."""
+    gamma, beta, mean, variance = (numpy_helper.to_array(constants[name]) for name in norm.input[1:])
+    epsilon = next((attribute.f for attribute in norm.attribute if attribute.name == "epsilon"), 1e-5)  # ONNX' default
+    factor = gamma * (np.float32(1) / np.sqrt(variance + np.float32(epsilon)))
+    names = [f"{norm.output[0]}.{word}" for word in ("factor", "shift", "product")]
+    for name, value in zip(names, (factor, beta - mean * factor), strict=False):
+        constants[name] = numpy_helper.from_array(value.reshape(-1, *[1] * (rank - 2)), name)
+        graph.initializer.append(constants[name])
+    position = list(graph.node).index(norm)
+    graph.node.insert(position, onnx.helper.make_node("Mul", [norm.input[0], names[0]], names[2:], names[2]))
+    norm.CopyFrom(onnx.helper.make_node("Add", [names[2], names[1]], norm.output, norm.name))
 
 
 def _name_by_place(model: ov.Model) -> None:
