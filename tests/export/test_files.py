@@ -12,6 +12,7 @@ from torch import nn
 
 import quaver
 from quaver.errors import ConfigError, EngineError, StageError, StorageError
+from quaver.export import export_each
 
 SUFFIX = {"openvino": ".xml", "onnx": ".onnx"}
 
@@ -108,6 +109,18 @@ def test_a_pool_that_onnx_has_no_form_for_is_named(tmp_path):
 
     with pytest.raises(EngineError, match=r"'1': a pool with divisor_override .* multiply the pool's result"):
         quaver.export(quaver.capture(net, (torch.zeros(2, 3, 9, 9),)), tmp_path, target="onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_one_engine_refuses_nothing_is_written_for_the_others(frozen, tmp_path, monkeypatch):
+    files = {"onnx": tmp_path / "model.onnx", "openvino": tmp_path / "model.xml"}
+    opened = sys.modules["quaver.export"].reopened
+    monkeypatch.setattr(
+        sys.modules["quaver.export"], "reopened", lambda file: Wrong() if file.suffix == ".xml" else opened(file)
+    )
+
+    with pytest.raises(EngineError, match="not what the program computes"):
+        export_each(frozen, files)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -23,7 +23,7 @@ from quaver.eager.named import Named, named_layers
 from quaver.eager.signs import unwatch, watch
 from quaver.eager.slots import Slots
 from quaver.errors import ConfigError, InputError, QuaverWarning
-from quaver.export import export
+from quaver.export import export_each
 from quaver.nn import AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
 from quaver.pipeline import preprocess
 from quaver.program import Program
@@ -189,15 +189,16 @@ class QAT:
     ) -> Path:
         """Write the model for the engines, with int8 weights: ``model.xml`` (OpenVINO) and ``model.onnx`` in a folder.
 
-        ``path`` is the folder, or one of the two files to give them another name. Gives the ``.xml``.
+        ``path`` is the folder, or one of the two files to give them another name. Gives the ``.xml``. If anything fails,
+        both files are as they were.
         """
         if not isinstance(path, str | PathLike):
             raise InputError(f"QAT.save_quantized_model: path={path!r}: takes a folder, or the name of a file in one.")
         path = Path(path)
         file = path.with_suffix("") if path.suffix in (".xml", ".onnx") else path / "model"
         frozen = self.convert(_live(net, "save_quantized_model"), input_spec).to("cpu")
-        export(frozen, file.with_name(f"{file.name}.onnx"), target="onnx")
-        return export(frozen, file.with_name(f"{file.name}.xml"), target="openvino")
+        files = {"onnx": file.with_name(f"{file.name}.onnx"), "openvino": file.with_name(f"{file.name}.xml")}
+        return export_each(frozen, files)[-1]
 
 
 def _live(net: Any, method: str) -> nn.Module:

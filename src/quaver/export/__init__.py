@@ -38,12 +38,22 @@ def export(program: Program, path: str | Path, target: str = "openvino") -> Path
 
 
 def export_each(program: Program, paths: Mapping[str, str | Path]) -> list[Path]:
-    """`export` for several engines, by name; what their files have in common is made once."""
+    """`export` for several engines, by name; what their files have in common is made once. All are written, or none."""
     common: dict[str, Any] = {}
-    return [_export(program, path, target, common) for target, path in paths.items()]
+    drafts: dict[Path, Path] = {}
+    try:
+        for target, path in paths.items():
+            _draft(program, path, target, common, drafts)
+        for file, draft in drafts.items():
+            _put(draft, file)
+    finally:
+        for draft in drafts.values():
+            shutil.rmtree(draft, ignore_errors=True)
+    return list(drafts)
 
 
-def _export(program: Program, path: str | Path, target: str, common: dict[str, Any]) -> Path:
+def _draft(program: Program, path: str | Path, target: str, common: dict[str, Any], drafts: dict[Path, Path]) -> None:
+    """Write and compare an artefact in a folder beside its place, which is added to ``drafts``."""
     check("export", {"target": target}, {"target": one_of(*TARGETS)})
     if not isinstance(program, Program):
         raise StageError(f"export: takes a program from quaver.convert, not {type(program).__name__}.")
@@ -52,18 +62,21 @@ def _export(program: Program, path: str | Path, target: str, common: dict[str, A
     ready = form_for(program, runtime)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{file.name}.", dir=file.parent))
+        drafts[file] = Path(tempfile.mkdtemp(prefix=f".{file.name}.", dir=file.parent))
     except OSError as error:
         raise StorageError(f"{file.parent}: cannot be written to: {error}.") from error
     try:
-        _write(ready, draft / file.name, runtime, common)
-        for written in (*draft.glob("*.bin"), *draft.glob(f"*{runtime.suffix}"), *draft.glob("*.json")):
+        _write(ready, drafts[file] / file.name, runtime, common)
+    except OSError as error:
+        raise StorageError(f"{file}: could not be written: {error}.") from error
+
+
+def _put(draft: Path, file: Path) -> None:
+    try:
+        for written in (*draft.glob("*.bin"), *draft.glob(f"*{file.suffix}"), *draft.glob("*.json")):
             os.replace(written, file.with_name(written.name))
     except OSError as error:
         raise StorageError(f"{file}: could not be written: {error}.") from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return file
 
 
 def form_for(program: Program, target: Target) -> Program:
