@@ -141,6 +141,18 @@ def test_a_folder_that_cannot_be_written_is_named(frozen, tmp_path):
         quaver.export(frozen, tmp_path)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_a_program_in_another_float_type_is_refused_with_the_way_out(tmp_path, dtype):
+    quanter = quaver.QAT()
+    net = quanter.quantize(nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU()).to(dtype))
+    net(torch.ones(2, 3, 4, 4, dtype=dtype))
+    program = quanter.convert(net, [quaver.InputSpec([None, 3, 4, 4], dtype)])
+
+    with pytest.raises(EngineError, match=rf"computes in {str(dtype)[6:]}, .* net.float\(\) first"):
+        quaver.export(program, tmp_path, target="onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_in_the_way_is_named(frozen, tmp_path):
     (tmp_path / "taken").write_text("mine")
 

@@ -83,10 +83,24 @@ def form_for(program: Program, target: Target) -> Program:
     """The program in the form that the target's file holds, in the engine's arithmetic: what the file is compared with."""
     if program.stage is Stage.PREPARED:
         raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
+    refuse_other_floats(program)
     if target.suffix == ".pte":
         return program if program.stage in (Stage.MOBILE, Stage.FLOAT) else TransformForMobilePass().apply(program)
     program = ConvertToInt8Pass().apply(program) if program.stage is Stage.FROZEN else program
     return program.copy(placements=replace(program.placements, target=target.name))
+
+
+def refuse_other_floats(program: Program) -> None:
+    """Say which float type keeps a quantized program from being written: engines compute on integers and float32."""
+    if program.stage is Stage.FLOAT:
+        return
+    held = {tensor.dtype for tensor in program.state_dict().values()}
+    for dtype in {leaf.dtype for leaf in program.signature.tensors} & held:
+        if dtype.is_floating_point and dtype is not torch.float32:
+            raise EngineError(
+                f"export: the program computes in {str(dtype).removeprefix('torch.')}, and files are written in "
+                "float32. Call net.float() first, give float32 inputs, and convert again."
+            )
 
 
 def _file(path: Path, target: Target) -> Path:
