@@ -12,7 +12,7 @@ import quaver
 from quaver.cli.main import app
 from quaver.data.binary import load_binary
 from quaver.deployment import write_tree
-from quaver.errors import QuaverWarning
+from quaver.errors import InputError, QuaverWarning
 
 
 @pytest.fixture(scope="module")
@@ -209,3 +209,24 @@ def test_a_program_without_a_mobile_form_is_written_in_the_others_and_that_is_sa
     assert "mobile/ is left out: '3': the range of its output was not observed" in " ".join(done.output.split())
     with pytest.warns(QuaverWarning, match="mobile/ is left out"):
         write_tree(quaver.load(tmp_path / "program"), tmp_path / "again")
+
+
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Conv2d(3, 4, 1), nn.Conv2d(2, 4, 1)
+
+    def forward(self, x, y):
+        return self.left(x) + self.right(y)
+
+
+def test_a_model_may_have_several_inputs(tmp_path):
+    batch = torch.randn(4, 3, 6, 6), torch.randn(4, 2, 6, 6)
+    qat = quaver.quant_aware(TwoInputs(), example_inputs=batch)
+    qat(*batch)
+    frozen = quaver.convert(qat.eval())
+    file = quaver.export(frozen, tmp_path, target="onnx")
+
+    assert quaver.verify(frozen, file, [batch]).integers_equal == 1.0
+    with pytest.raises(InputError, match="has 2 inputs"):
+        quaver.verify(frozen, file, [batch[0]])

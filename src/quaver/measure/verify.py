@@ -92,8 +92,9 @@ def verify(
     """Run ``batches`` through ``program`` and through ``artefact`` on its engine, and compare.
 
     ``program`` is prepared, frozen, int8 or mobile; each file is compared with the program in its engine's arithmetic, a
-    ``.pte`` file with the mobile form. A batch is an array or tensor of images, or a pair of images and labels. With
-    ``layers`` the integers of every quantized tensor are compared as well, where the engine shows them (not for ``.pte``).
+    ``.pte`` file with the mobile form. A batch is an array or tensor of images, or a pair of images and labels; for a
+    model with several inputs, a tuple of them stands for the images. With ``layers``
+    the integers of every quantized tensor are compared as well, where the engine shows them (not for ``.pte``).
     """
     file = find(artefact)
     run = load(file, threads)
@@ -101,12 +102,13 @@ def verify(
     comparison = _Comparison(_frozen_form(program, file), layers=layers)
     inside = Inside(file, comparison.simulation.scales, threads) if layers else None
     for batch in batches:
-        images, labels = _split(batch)
-        outputs, integers = comparison.simulation.run(torch.as_tensor(images))
-        got = run(np.asarray(images))
+        inputs, labels = _split(batch, len(run.inputs))
+        outputs, integers = comparison.simulation.run(*map(torch.as_tensor, inputs))
+        arrays = [np.asarray(value) for value in inputs]
+        got = run(*arrays)
         comparison.outputs([one.numpy() for one in outputs], got if isinstance(got, tuple) else (got,), labels)
         if inside is not None:
-            comparison.integers(integers, inside.run(np.asarray(images))[1])
+            comparison.integers(integers, inside.run(*arrays)[1])
     return comparison.result(str(file), run.engine)
 
 
@@ -119,12 +121,17 @@ def _frozen_form(program: Program, file: Path) -> Program:
     return form_for(program, next(target for target in TARGETS.values() if target.suffix == file.suffix))
 
 
-def _split(batch: Any) -> tuple[Any, NDArray[np.int64] | None]:
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        images, labels = batch
-        return images, np.asarray(labels, np.int64)
-    if isinstance(batch, Tensor | np.ndarray):
-        return batch, None
+def _split(batch: Any, inputs: int) -> tuple[list[Any], NDArray[np.int64] | None]:
+    """What the model takes, and the labels; with several inputs, a tuple of them stands where images stand."""
+    labels = None
+    if isinstance(batch, tuple | list) and len(batch) == 2 and (inputs == 1 or isinstance(batch[0], tuple | list)):
+        batch, labels = batch[0], np.asarray(batch[1], np.int64)
+    if inputs == 1 and isinstance(batch, Tensor | np.ndarray):
+        return [batch], labels
+    if inputs > 1 and isinstance(batch, tuple | list) and len(batch) == inputs:
+        return list(batch), labels
+    if inputs > 1:
+        raise InputError(f"verify: the model has {inputs} inputs: a batch is a tuple of them, or a pair (tuple, labels).")
     raise InputError(f"verify: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
 
 
