@@ -110,7 +110,7 @@ def test_verify_holds(written, images):
 def test_another_name_can_be_given(written, tmp_path, monkeypatch):
     quanter, net, *_ = written
     files = []
-    monkeypatch.setattr("quaver.eager.qat.export", lambda program, file, target: files.append(file) or file)
+    monkeypatch.setattr("quaver.eager.qat.export_each", lambda program, paths: files.extend(paths.values()) or files)
 
     assert quanter.save_quantized_model(net, tmp_path / "small.onnx", SPEC) == tmp_path / "small.xml"
     assert files == [tmp_path / "small.onnx", tmp_path / "small.xml"]
