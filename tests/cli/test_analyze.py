@@ -82,6 +82,7 @@ def figures_of(output):
 @pytest.mark.parametrize("columns", [30, 40, 60, 80, 120])
 @pytest.mark.parametrize("options", [(), ("--sensitivity", 4)])
 def test_no_figure_is_cut_however_narrow_the_screen(program, data, monkeypatch, columns, options):
+    monkeypatch.delenv("COLUMNS", raising=False)
     whole = figures_of(run(program, data, *options).output)
     monkeypatch.setenv("COLUMNS", str(columns))
 
