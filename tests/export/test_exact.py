@@ -132,6 +132,14 @@ def test_an_average_pool_may_divide_by_a_number_of_its_own(tmp_path, target):
     assert_none_differs(differences(tmp_path, tolerance=1e-4), tensors_of(tmp_path))
 
 
+@pytest.mark.parametrize("target", ["openvino", "onnx"])
+def test_padding_may_wrap_around(tmp_path, target):
+    first, second = (nn.Conv2d(8, 8, 3, padding=padding, padding_mode="circular") for padding in ((2, 0), (0, 1)))
+    write(frozen(nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), nn.Conv2d(8, 4, 1)), target=target), tmp_path, target)
+
+    assert_none_differs(differences(tmp_path, tolerance=1e-4), tensors_of(tmp_path))
+
+
 class PerPosition(nn.Module):
     """A factor for each of L in (N, L, C)."""
 

@@ -90,6 +90,8 @@ def for_onnx(program: Program) -> Flat:
                     node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
         elif node.op == "call_function" and packet(node) in _AVERAGES and argument(node, "divisor_override"):
             spell_out_divisor(graph, node)
+        elif node.op == "call_function" and packet(node) == "pad" and argument(node, "mode") == "circular":
+            spell_out_wrapping(graph, node)
     module.recompile()
     return Flat(module).eval()
 
@@ -110,6 +112,20 @@ def spell_out_divisor(graph: fx.Graph, node: fx.Node) -> None:
         plain = graph.call_function(torch.ops.aten.avg_pool2d.default, (node.args[0], kernel, stride, padding, False, True))
         factor = math.prod(kernel) / argument(node, "divisor_override")
         node.replace_all_uses_with(graph.call_function(torch.ops.aten.mul.Tensor, (plain, factor)))
+    graph.erase_node(node)
+
+
+def spell_out_wrapping(graph: fx.Graph, node: fx.Node) -> None:
+    """Circular padding as the tensor between its own last and first slices: OpenVINO has no such padding."""
+    value: Any = node.args[0]
+    widths = argument(node, "pad")
+    with graph.inserting_before(node):
+        for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True), start=1):
+            last = graph.call_function(torch.ops.aten.slice.Tensor, (value, -axis, -before)) if before else None
+            first = graph.call_function(torch.ops.aten.slice.Tensor, (value, -axis, 0, after)) if after else None
+            parts = [part for part in (last, value, first) if part is not None]
+            value = graph.call_function(torch.ops.aten.cat.default, (parts, -axis))
+    node.replace_all_uses_with(value)
     graph.erase_node(node)
 
 
