@@ -34,6 +34,8 @@ def test_embedded_data_cannot_end_its_element():
     ("made", "words"),
     [
         (percent(0.96378), "96.38 %"),
+        (percent(0.9999942), "> 99.99 %"),
+        (percent(1.0), "100.00 %"),
         (percent(None), ""),
         (points(-0.0012), "−0.12"),
         (points(0.00001), "±0.00"),

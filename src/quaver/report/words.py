@@ -4,8 +4,11 @@ MINUS = "\u2212"
 
 
 def percent(value: float | None, digits: int = 2) -> str:
-    """A share in percent."""
-    return "" if value is None else f"{100 * value:.{digits}f}\u202f%"
+    """A share in percent; what is not all is not called 100."""
+    if value is None:
+        return ""
+    nearly = value < 1 and round(value, digits + 2) == 1
+    return f">\u202f{100 - 10**-digits:.{digits}f}\u202f%" if nearly else f"{100 * value:.{digits}f}\u202f%"
 
 
 def points(value: float) -> str:
