@@ -1,5 +1,7 @@
 """PACT: a clip whose limit is learned, and that is gone at convert."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -266,5 +268,9 @@ def test_thresholds_that_are_all_used_are_not_warned_of():
     net, images = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3)), torch.randn(2, 3, 8, 8)
     thresholds = quaver.analyze(net, [images]).thresholds()
 
-    quaver.quant_aware(net, example_inputs=(images,), act_preprocess_func=PACT(thresholds=thresholds))
-    quaver.QAT(act_preprocess_func=PACT(thresholds={"2.input": 3.5})).quantize(net)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        quaver.quant_aware(net, example_inputs=(images,), act_preprocess_func=PACT(thresholds=thresholds))
+        quaver.QAT(act_preprocess_func=PACT(thresholds={"2.input": 3.5})).quantize(net)
+
+    assert [str(one.message) for one in heard if issubclass(one.category, QuaverWarning)] == []

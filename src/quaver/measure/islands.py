@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from quaver.measure.file_graph import Node
 from quaver.measure.layers import FLOAT, PRODUCTS, ROUNDING, Layer, titles
+from quaver.passes.reasons import TOGETHER, host_in
 from quaver.targets import TARGETS
 
 Kind = Literal["float layer", "rounding", "reorder"]
@@ -91,8 +92,8 @@ class _Explaining:
         if record["quantized"]:
             fact = f"the program computes {name!r} on integers, but {self.engine} computed it in {layer.precision}"
             return self._from_the_file(layer, fact)
-        if together := re.match(r"computed with ('.*') in one step", reason):
-            return f"{op_type} ran by itself in {layer.precision}, not together with {together[1]}", ""
+        if host := host_in(reason, TOGETHER):
+            return f"{op_type} ran by itself in {layer.precision}, not together with {host!r}", ""
         return f"{op_type} {name!r} stays float in the program: {reason}", self._remedy(op_type, reason)
 
     def _finishes(self, layer: Layer, op: str) -> bool:

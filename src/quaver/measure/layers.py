@@ -14,6 +14,7 @@ from quaver.errors import EngineError
 from quaver.measure.file_graph import ROUNDS, Node, onnx_graph, openvino_graph
 from quaver.measure.latency import random_batch
 from quaver.operators import WEIGHTED as WEIGHTED_OPS
+from quaver.passes.reasons import TOGETHER, host_in
 from quaver.runtime.artefact import provenance
 
 INT8 = frozenset({"i8", "u8"})
@@ -274,9 +275,9 @@ class _Names:
             self.known[_plain(source.name)] = tensor
             while source.inputs and source.type not in ROUNDS and source.weight() is None:
                 source = source.inputs[0]
-            with_it = re.match(r"computed with '(.*)' in one step", records[tensor]["reason"])
-            if with_it and source.weight() is not None:
-                self.known[_plain(source.name)] = with_it[1]
+            host = host_in(records[tensor]["reason"], TOGETHER)
+            if host and source.weight() is not None:
+                self.known[_plain(source.name)] = host
 
     def _by_weights(self, nodes: list[Node], records: list[Any]) -> None:
         readers = defaultdict(list)

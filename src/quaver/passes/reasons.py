@@ -1,5 +1,8 @@
 """Why an op that was not quantized is float."""
 
+import re
+from ast import literal_eval
+
 from torch import fx
 
 from quaver.int8.lowering import foldable_batch_norm
@@ -17,6 +20,9 @@ ACTIVATIONS = CLAMPS | {
     "mish",
 }
 
+FOLDED, TOGETHER = "folded into", "computed with"
+"""How a reason begins that names the op which another is part of."""
+
 
 def why_float(ops: dict[str, fx.Node], quantized: frozenset[str], known: dict[str, str]) -> dict[str, str]:
     """``known`` reasons, and one for every other op that is not quantized."""
@@ -28,15 +34,29 @@ def why_float(ops: dict[str, fx.Node], quantized: frozenset[str], known: dict[st
         op_type = node.meta["op"].type
         before = _source(node)
         if op_type == "batch_norm" and before in by_node and foldable_batch_norm(before) is node:
-            reasons[name] = f"folded into {by_node[before]!r}"
+            reasons[name] = f"{FOLDED} {by_node[before]!r}"
             by_node[node] = by_node[before]
         elif op_type in ACTIVATIONS and before in by_node and len(before.users) == 1:
-            reasons[name] = f"computed with {by_node[before]!r} in one step, before the result is rounded"
+            reasons[name] = f"{TOGETHER} {by_node[before]!r} in one step, before the result is rounded"
         elif op_type == "batch_norm":
             reasons[name] = "not folded: no quantized convolution gives it its input and nobody else"
         else:
             reasons[name] = f"{op_type!r} is not among the op types to quantize"
     return reasons
+
+
+def host_in(reason: str, *beginnings: str) -> str:
+    """The op that another is part of, by the reason why that one is float; nothing if the reason begins otherwise.
+
+    >>> host_in("folded into 'stem.0'", FOLDED), host_in("folded into 'stem.0'", TOGETHER)
+    ('stem.0', '')
+    """
+    quoted = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    found = re.match(f"(?:{'|'.join(beginnings)}) ({quoted})", reason)
+    try:
+        return str(literal_eval(found[1])) if found else ""
+    except (ValueError, SyntaxError):  # not as we quote
+        return ""
 
 
 def _source(node: fx.Node) -> fx.Node | None:

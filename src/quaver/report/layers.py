@@ -1,15 +1,12 @@
 """Every layer of a run as one row: what the program, the analysis, the engine and the comparison with it say."""
 
 import re
-from ast import literal_eval
 from dataclasses import dataclass, field
 
 from quaver.analysis.records import LayerStatistics, TensorStatistics, WeightStatistics
+from quaver.passes.reasons import FOLDED, TOGETHER, host_in
 from quaver.program import OpRecord
 from quaver.report.gather import Record, Run, measured
-
-_HOST = re.compile(r"""(?:folded into|computed with) (['"].*['"])(?: in one step|$)""", re.DOTALL)
-"""How a reason names the op that another is part of, as Python quotes it."""
 
 
 @dataclass
@@ -92,17 +89,8 @@ def _from_program(run: Run) -> list[Row]:
     return [_row(index, record) for index, record in enumerate(records)]
 
 
-def _host(reason: str) -> str:
-    """The op that another is part of, by the reason why that one is no layer of its own; else empty."""
-    found = _HOST.match(reason)
-    try:
-        return str(literal_eval(found[1])) if found else ""
-    except (ValueError, SyntaxError):  # somebody else's words
-        return ""
-
-
 def _row(index: int, record: OpRecord) -> Row:
-    host = _host(record.reason)
+    host = host_in(record.reason, FOLDED, TOGETHER)
     return Row(
         index=index,
         name=record.name,
