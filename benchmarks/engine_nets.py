@@ -170,4 +170,33 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
     "pixel shuffle": net(lambda s, x: s.b(F.pixel_shuffle(s.a(x), 2)), a=conv(), b=conv(4, 16, act=None)),
     "matmul of two activations": net(lambda s, x: s.c(torch.matmul(s.a(x), s.b(x))), a=conv(), b=conv(), c=conv(act=None)),
     "multiply two activations": net(lambda s, x: s.c(s.a(x) * s.b(x)), a=conv(), b=conv(), c=conv(act=None)),
+    "linear, no activation": chain_to_end(
+        nn.Flatten(), nn.Linear(16 * 256, 64), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)
+    ),
+    "transposed conv of a signed tensor": net(
+        lambda s, x: s.b(s.t(s.a(x))), a=conv(act=None), t=nn.ConvTranspose2d(16, 16, 2, stride=2), b=conv(act=None)
+    ),
+    "max pool of a signed tensor": net(lambda s, x: s.b(F.max_pool2d(s.a(x), 2)), a=conv(act=None), b=conv(act=None)),
+    "average pool of a signed tensor": net(lambda s, x: s.b(F.avg_pool2d(s.a(x), 2)), a=conv(act=None), b=conv(act=None)),
+    "split, channel shuffle of a signed tensor": net(
+        lambda s, x: s.b(torch.cat(s.a(x).chunk(2, 1)[::-1], 1)), a=conv(act=None), b=conv(act=None)
+    ),
+    "pixel shuffle of a signed tensor": net(
+        lambda s, x: s.b(F.pixel_shuffle(s.a(x), 2)), a=conv(act=None), b=conv(4, 16, act=None)
+    ),
+    "upsample, nearest, of a signed tensor": net(
+        lambda s, x: s.b(F.interpolate(s.a(x), scale_factor=2.0)), a=conv(act=None), b=conv(act=None)
+    ),
+    "concat of signed tensors": net(
+        lambda s, x: s.c(torch.cat([s.a(x), s.b(x)], 1)),
+        a=conv(act=None),
+        b=conv(size=1, act=None),
+        c=conv(32, 16, act=None),
+    ),
+    "max pool and conv read a signed tensor": net(
+        lambda s, x: s.b(F.max_pool2d(y := s.a(x), 2)) + s.c(y), a=conv(act=None), b=conv(act=None), c=conv(stride=2, act=None)
+    ),
+    "signed conv, permuted, linear": net(
+        lambda s, x: s.c(s.b(s.a(x).permute(0, 2, 3, 1))), a=conv(act=None), b=nn.Linear(16, 16), c=nn.Linear(16, 16)
+    ),
 }

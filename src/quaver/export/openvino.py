@@ -14,6 +14,10 @@ from quaver.errors import EngineError
 from quaver.export.onnx import refill
 from quaver.runtime.openvino import ov
 
+ops = ov.opset13
+
+CONVOLUTIONS = ("Convolution", "GroupConvolution")
+MOVES = ("Concat", "DepthToSpace", "Pad", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Transpose", "Unsqueeze")
 NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody named
 
 
@@ -25,6 +29,7 @@ def write(model: onnx.ModelProto, path: Path, origin: dict[str, Any]) -> None:
     except Exception as error:  # OpenVINO's frontends raise classes of their own
         reason = (str(error).strip().splitlines() or [""])[-1]
         raise EngineError(f"export: OpenVINO cannot read the program: {reason}") from error
+    _store_signed_from_zero(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
     ov.save_model(converted, path, compress_to_fp16=False)  # batch norm's biases and steps are not ours to round
@@ -115,6 +120,42 @@ def _spell_out_norm(graph: onnx.GraphProto, norm: onnx.NodeProto, constants: dic
     position = list(graph.node).index(norm)
     graph.node.insert(position, onnx.helper.make_node("Mul", [norm.input[0], names[0]], names[2:], names[2]))
     norm.CopyFrom(onnx.helper.make_node("Add", [names[2], names[1]], norm.output, norm.name))
+
+
+def _store_signed_from_zero(model: ov.Model) -> None:
+    """Write signed tensors that convolutions read as 0 … 255 less 128: ``FakeQuantize(x) − 128·step``.
+
+    OpenVINO stores them so by itself, 128 added before it rounds, on processors whose convolutions take unsigned integers
+    only. With AMX (or AVX2-VNNI-2) it would keep them signed and round without the 128, which is another integer once in some
+    hundred thousand. Written out, all processors take the same steps, on the kernels they take anyway.
+    """
+    for rounding in [op for op in model.get_ordered_ops() if op.get_type_name() == "FakeQuantize"]:
+        low, high = (rounding.input_value(place).get_node() for place in (3, 4))
+        if rounding.get_attributes()["levels"] != 256 or low.data.min() >= 0 or not _reaches_convolution(rounding):
+            continue
+        step = (high.data - low.data) / np.float32(255)
+        ends = [ops.constant(value) for value in (np.zeros_like(step), step * np.float32(255), step * np.float32(128))]
+        unsigned = ops.fake_quantize(*(rounding.input_value(place) for place in range(3)), *ends[:2], 256)
+        signed = ops.subtract(unsigned, ends[2])
+        name, output = rounding.get_friendly_name(), rounding.output(0)
+        unsigned.set_friendly_name(f"{name}.from_zero")
+        signed.set_friendly_name(name)
+        names = output.get_names()
+        output.set_names(set())
+        for reader in output.get_target_inputs():
+            reader.replace_source_output(signed.output(0))
+        signed.output(0).set_names(names)
+    model.validate_nodes_and_infer_types()
+
+
+def _reaches_convolution(op: ov.Node) -> bool:
+    """Whether a convolution reads what ``op`` gives: as it is, moved elsewhere, or concatenated and rounded once more."""
+    through = (*MOVES, "FakeQuantize") if op.get_type_name() == "Concat" else MOVES
+    readers = [reader.get_node() for output in op.outputs() for reader in output.get_target_inputs()]
+    return any(
+        reader.get_type_name() in CONVOLUTIONS or (reader.get_type_name() in through and _reaches_convolution(reader))
+        for reader in readers
+    )
 
 
 def _name_by_place(model: ov.Model) -> None:

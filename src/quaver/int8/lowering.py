@@ -17,7 +17,9 @@ from quaver.quantizers.arithmetic import dequantize
 
 _AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
 _MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
-_UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view"}
+_UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view", "pixel_shuffle"}
+_MOVES = frozenset({"cat", "permute", "transpose"})
+_TAKE_SIGNED = frozenset({"linear", "conv_transpose2d"})
 _HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
 BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}
 """Ops with a weight and a bias, and the output's channel axis."""
@@ -168,18 +170,41 @@ class _Lowering(Walk):
         self.sums[node] = (steps, scale, shifted or adds_in_place(raw[0], whole[0]))
         return self.spared(self.call(dequantize, steps, scale))
 
-    def shifted(self, node: fx.Node) -> bool:
-        """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights."""
-        signed = node.args[3] - node.args[2] < 0 if is_dequantize(node) else node.meta.get("signed", True)  # type: ignore[operator]
-        return bool(signed) and any(self.reads_shifted(reader) for reader in node.users)
+    def shifted(self, node: fx.Node, convolved: bool | None = None) -> bool:
+        """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights.
 
-    def reads_shifted(self, reader: fx.Node) -> bool:
-        """Whether an op wants signed integers shifted; a concatenation, if one that reads its result does."""
-        if reader.op != "call_function" or packet(reader) != "cat":
-            return reader.op != "call_function" or packet(reader) not in _UNSHIFTED
+        ``convolved``: a convolution rounds them; by default as the graph says.
+        """
+        signed = node.args[3] - node.args[2] < 0 if is_dequantize(node) else node.meta.get("signed", True)  # type: ignore[operator]
+        if convolved is None:
+            rounding = node.args[0] if is_dequantize(node) else node
+            convolved = self.by_convolution(rounding.args[0])  # type: ignore[union-attr]
+        return bool(signed) and any(self.reads_shifted(reader, convolved) for reader in node.users)
+
+    def reads_shifted(self, reader: fx.Node, convolved: bool) -> bool:
+        """Whether an op wants signed integers shifted; one that only moves them, if one that reads its result does.
+
+        Linear layers and transposed convolutions take signed integers, and a convolution in front of them rounds without
+        the shift; whatever else rounds for them adds it all the same, and takes it off again.
+        """
+        name = packet(reader) if reader.op == "call_function" else ""
+        if name in _TAKE_SIGNED:
+            return not convolved
+        if name not in _MOVES:
+            return name not in _UNSHIFTED
         behind = [back for user in reader.users for back in (user.users if is_quantize(user) else [user])]
         rounded = [one for one in behind if is_fake_quant(one) or is_dequantize(one)]
-        return any(map(self.shifted, rounded)) or any(self.reads_shifted(one) for one in behind if one not in rounded)
+        return any(self.shifted(one, convolved) for one in rounded) or any(
+            self.reads_shifted(one, convolved) for one in behind if one not in rounded
+        )
+
+    def by_convolution(self, x: Any) -> bool:
+        """Whether a convolution gives ``x``, with its batch norm, an activation or a sum; a linear layer is none."""
+        while x in self.convolved or x in self.sums:
+            if packet(x) in BIASED:
+                return packet(x) != "linear"
+            x = next((operand for operand in x.args[:2] if operand in self.convolved or operand in self.sums), None)
+        return False
 
     def relu(self, node: fx.Node) -> fx.Node:
         """A ReLU of such a sum, in the same steps."""
