@@ -67,8 +67,12 @@ def compare(folder: Path) -> dict[str, object]:
     expected = outputs[0].numpy()
     noise = float(np.square(expected - got).sum())
     rows = [
-        {"name": name, "size": whole.size, "differ": int((integers[name] != whole).sum()),
-         "largest": int(np.abs(integers[name] - whole).max())}
+        {
+            "name": name,
+            "size": whole.size,
+            "differ": int((integers[name] != whole).sum()),
+            "largest": int(np.abs(integers[name] - whole).max()),
+        }
         for name, whole in theirs.items()
     ]
     first = next((row for row in rows if row["differ"]), None)
@@ -92,10 +96,10 @@ def kernels(inside: object, tensor: str | None) -> list[str]:
         for request in runner._requests.values():
             model = request.get_compiled_model().get_runtime_model()
             for op in model.get_ordered_ops():
-                info = {key: str(value.astype(str)) if hasattr(value, "astype") else str(value) for key, value in op.get_rt_info().items()}
-                if tensor in info.get("originalLayersNames", "") or tensor in op.get_friendly_name():
-                    sources = [f"{port.get_node().get_friendly_name()}:{port.get_partial_shape()}" for port in op.input_values()]
-                    found.append(f"{info.get('layerType')} {info.get('primitiveType')} {info.get('outputPrecisions')} {info.get('outputLayouts')} {op.get_output_partial_shape(0)} <- {sources} [{info.get('originalLayersNames')}]")
+                info = {key: str(value.astype(str)) for key, value in op.get_rt_info().items()}
+                if tensor in info.get("originalLayersNames", ""):
+                    made = [info.get(key) for key in ("layerType", "primitiveType", "outputPrecisions")]
+                    found.append(f"{made} {op.get_output_partial_shape(0)} [{info['originalLayersNames']}]")
             break
     return found[:12]
 

@@ -194,7 +194,10 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
         c=conv(32, 16, act=None),
     ),
     "max pool and conv read a signed tensor": net(
-        lambda s, x: s.b(F.max_pool2d(y := s.a(x), 2)) + s.c(y), a=conv(act=None), b=conv(act=None), c=conv(stride=2, act=None)
+        lambda s, x: s.b(F.max_pool2d(y := s.a(x), 2)) + s.c(y),
+        a=conv(act=None),
+        b=conv(act=None),
+        c=conv(stride=2, act=None),
     ),
     "signed conv, permuted, linear": net(
         lambda s, x: s.c(s.b(s.a(x).permute(0, 2, 3, 1))), a=conv(act=None), b=nn.Linear(16, 16), c=nn.Linear(16, 16)

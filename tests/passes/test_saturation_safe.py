@@ -88,7 +88,7 @@ def test_the_axis_is_that_of_the_inputs_and_a_depthwise_filter_has_none(kind):
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_training_and_freezing_give_the_same_bounded_integers(kind):
+def test_training_and_freezing_give_the_same_integers_of_which_none_is_cut(kind):
     layer, x, axis = layer_of(kind)
     program = prepared_of(layer, x)
     quantizer = weight_quantizer(program)
@@ -97,10 +97,33 @@ def test_training_and_freezing_give_the_same_bounded_integers(kind):
     frozen = frozen_integers(program)
 
     plain = (layer.weight / quantizer.per_channel(quantizer.scale, layer.weight)).round().detach()
-    expected = plain if axis is None else without_overflow(plain, axis)
-    assert torch.equal(frozen.float(), expected)
+    assert torch.equal(frozen.float(), plain)
     assert torch.equal(trained, frozen * quantizer.per_channel(quantizer.scale, layer.weight).detach())
-    assert axis is None or not torch.equal(frozen.float(), plain)  # it had something to do
+    assert axis is None or torch.equal(without_overflow(plain, axis), plain)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_filter_with_large_neighbours_has_a_larger_step_and_at_most_twice_the_step(kind):
+    layer, x, axis = layer_of(kind)
+    full, safe = (weight_quantizer(prepared_of(layer, x, saturation_safe=on)).threshold for on in (False, True))
+
+    if axis is None:
+        assert torch.equal(safe, full)
+    else:
+        assert (safe > 1.5 * full).all()  # as many pairs as can be are nearly twice the bound
+        assert (safe < 2 * full).all()
+
+
+def test_a_clip_that_ends_the_range_earlier_leaves_pairs_to_be_cut():
+    layer, x, axis = layer_of("conv")
+    program = prepared_of(layer, x, weight_preprocess_type="PACT")
+    with torch.no_grad():
+        weight_quantizer(program).preprocess.pact_threshold.fill_(0.5)
+
+    frozen = frozen_integers(program)
+
+    assert not overflows(frozen, axis)
+    assert frozen.abs().max() == 127  # the odd ones out, of another sign than their neighbours
 
 
 @pytest.mark.parametrize("kind", ["conv", "transposed", "linear", "product"])
@@ -160,7 +183,8 @@ def test_evaluation_computes_with_the_bounded_weights():
     safe, unsafe = (prepared_of(layer, x, saturation_safe=on) for on in (True, False))
 
     assert torch.equal(safe.eval()(x), quaver.convert(safe)(x))
-    assert not torch.allclose(safe.eval()(x), unsafe.eval()(x), rtol=0.05)
+    assert not torch.equal(safe.eval()(x), unsafe.eval()(x))
+    assert torch.allclose(safe.eval()(x), unsafe.eval()(x), rtol=0.02)  # a coarser step, and nothing lost
 
 
 def test_the_bound_outlasts_a_save(tmp_path):

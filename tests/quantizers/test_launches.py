@@ -21,7 +21,7 @@ class Counted(TorchDispatchMode):
     ("quantizer", "forward"),
     [
         (ChannelWiseAbsMax(axis=0), 10),
-        (ChannelWiseAbsMax(axis=0, pairs=1), 25),
+        (ChannelWiseAbsMax(axis=0, pairs=1), 21),
         (MovingAverageAbsMax(narrow=False), 31),
         (MovingAverageAbsMax(narrow=False, signed=False), 30),
     ],

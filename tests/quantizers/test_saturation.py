@@ -7,6 +7,7 @@ from hypothesis.strategies import composite, integers, lists
 from torch import Tensor
 
 from quaver.grid import Grid
+from quaver.quantizers import AbsMax, ChannelWiseAbsMax
 from quaver.quantizers.arithmetic import fake_quantize, integers_with_gradient, quantize
 from quaver.quantizers.saturation import LARGEST_SUM, without_overflow
 
@@ -255,3 +256,28 @@ def test_integers_pass_the_gradient_of_weights_that_were_bounded():
 
 def test_without_pairs_nothing_is_bounded():
     assert torch.equal(quantize(torch.full((2,), 127.0), 1.0, Grid(8)), torch.full((2,), 127.0))
+
+
+@law
+@given(tensors(), integers(-30, 30), integers(0, 2**32 - 1))
+@example((torch.tensor([[64.5, 63.5]]), 1), 0, 0)
+def test_a_range_from_the_weight_itself_leaves_no_pair_to_cut(case, exponent, seed):
+    whole, axis = case
+    assume(whole.dim() > 1)
+    generator = torch.Generator().manual_seed(seed)
+    weight = (whole + torch.rand(whole.shape, generator=generator) - 0.5) * 2.0**exponent
+    filters = next(other for other in range(weight.dim()) if other != axis % weight.dim())
+
+    for quantizer in (ChannelWiseAbsMax(axis=filters, pairs=axis % weight.dim()), AbsMax(pairs=axis % weight.dim())):
+        rounded, step = quantizer.integers(weight)
+
+        assert torch.equal(without_overflow(rounded, axis), rounded)
+        assert (rounded * quantizer.per_channel(step, weight) - weight).abs().max() <= 0.5001 * step.max()  # none was cut
+
+
+def test_weights_of_half_precision_are_kept_from_overflowing_as_exactly():
+    weight = (1 - 0.05 * torch.rand(16, 64, 3, 3, generator=torch.Generator().manual_seed(0))).bfloat16()
+
+    rounded, _ = ChannelWiseAbsMax(axis=0, pairs=1).integers(weight)
+
+    assert torch.equal(without_overflow(rounded, 1), rounded)

@@ -125,9 +125,9 @@ def _spell_out_norm(graph: onnx.GraphProto, norm: onnx.NodeProto, constants: dic
 def _store_signed_from_zero(model: ov.Model) -> None:
     """Write signed tensors that convolutions read as 0 … 255 less 128: ``FakeQuantize(x) − 128·step``.
 
-    OpenVINO stores them so by itself, 128 added before it rounds, on processors whose convolutions take unsigned integers
-    only. With AMX (or AVX2-VNNI-2) it would keep them signed and round without the 128, which is another integer once in some
-    hundred thousand. Written out, all processors take the same steps, on the kernels they take anyway.
+    OpenVINO stores them so by itself, 128 added before it rounds, where convolutions take unsigned integers only. With AMX
+    (or AVX2-VNNI-2) it would keep them signed and round without the 128, which is another integer once in some hundred
+    thousand. Written out, all processors take the same steps, on the kernels they take anyway.
     """
     for rounding in [op for op in model.get_ordered_ops() if op.get_type_name() == "FakeQuantize"]:
         low, high = (rounding.input_value(place).get_node() for place in (3, 4))

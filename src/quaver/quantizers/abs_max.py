@@ -20,6 +20,7 @@ class AbsMax(Quantizer):
     """
 
     kind = "abs_max"
+    keeps_pairs = True
 
     def __init__(self, bits: int = 8, **options: Unpack[Common]) -> None:
         super().__init__(bits, **options)

@@ -9,7 +9,7 @@ from quaver.quantizers.quantizer import Common, Quantizer
 
 
 class ChannelWiseAbsMax(Quantizer):
-    """Threshold of channel c = max|w| over every axis but the channel axis.
+    """Threshold of channel c = max|w| over every axis but the channel axis; more where ``pairs`` asks for it.
 
     Computed anew from the weight at every call: an optimizer step can never leave it behind.
 
@@ -20,6 +20,7 @@ class ChannelWiseAbsMax(Quantizer):
     """
 
     kind = "channel_wise_abs_max"
+    keeps_pairs = True
 
     def __init__(self, bits: int = 8, axis: int = 0, **options: Unpack[Common]) -> None:
         super().__init__(bits, **options)
@@ -36,7 +37,7 @@ class ChannelWiseAbsMax(Quantizer):
         """max|w| of each channel of this very weight."""
         with torch.no_grad():
             others = [axis for axis in range(x.dim()) if axis != self.axis % x.dim()]
-            largest = x.abs().amax(others).float() if others else x.abs().float()
+            largest = self.with_neighbours(x.abs().amax(others).float() if others else x.abs().float(), x)
             if torch.compiler.is_compiling() and self.last.shape == largest.shape:
                 self.last.copy_(largest)  # in place: CUDA graphs write to the same memory at every step
             else:  # a new tensor, because the old one may come from inference mode

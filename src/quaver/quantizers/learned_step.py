@@ -58,6 +58,7 @@ class LearnedStep(Quantizer):
             mean, largest = (size.sum(others, dtype=torch.float64) / count).float(), size.amax(others)
         else:
             mean, largest = size, size
+        largest = self.with_neighbours(largest, x)
         return torch.minimum(2 * mean / math.sqrt(self.grid.high), largest / self.grid.high)
 
     def begin(self, weight: Tensor) -> None:

@@ -11,6 +11,7 @@ from quaver.quantizers.arithmetic import Stored, fake_quantize, integers_with_gr
 from quaver.quantizers.checked import checked, tried
 from quaver.quantizers.dtype import keeping_dtype
 from quaver.quantizers.pact import PACT
+from quaver.quantizers.saturation import JUST_BELOW, LARGEST_SUM, largest_pair
 
 SHIFTED = Stored()
 
@@ -36,13 +37,16 @@ class Quantizer(nn.Module):
     ``tensors`` says how many, and each is observed by its own index so that none dilutes another.
 
     ``signed`` and ``narrow`` choose the grid (`quaver.grid.Grid`). ``pairs`` is for weights: the axis along which
-    neighbours are kept from overflowing 16 bits together (`quaver.quantizers.saturation`).
+    neighbours are kept from overflowing 16 bits together (`quaver.quantizers.saturation`), by a larger threshold where the
+    rule takes it from the weight itself, else by cutting.
 
     ``preprocess`` is a user's function in front of the quantizer. `PACT` there limits the range, and the limit stays when
     its state is loaded into a quantizer without it.
     """
 
     kind: ClassVar[str]
+    keeps_pairs: ClassVar[bool] = False
+    """Whether the range rule by itself keeps neighbours of a weight from overflowing, so that none has to be cut."""
     axis: int | None = None
     """Along which the range differs; None for one range."""
 
@@ -83,8 +87,18 @@ class Quantizer(nn.Module):
 
     def bounded(self, threshold: Tensor) -> Tensor:
         """``threshold``, or the limit of a clip where that is less."""
-        limit = self.preprocess.limit.detach() if isinstance(self.preprocess, PACT) else self.clipped_at
+        limit = self.limit
         return threshold if limit is None else torch.minimum(threshold, limit)
+
+    @property
+    def limit(self) -> Tensor | None:
+        """Where a clip ends the range, if there is one."""
+        return self.preprocess.limit.detach() if isinstance(self.preprocess, PACT) else self.clipped_at
+
+    @property
+    def cuts_pairs(self) -> int | None:
+        """The axis along which neighbours may have to be cut: None where the range leaves nothing to cut."""
+        return None if self.keeps_pairs and self.limit is None else self.pairs
 
     @property
     def seen(self) -> Tensor | None:
@@ -133,7 +147,7 @@ class Quantizer(nn.Module):
         scale = self.per_channel(scale_of(threshold, self.grid), x)
         # a clip masks gradients by itself; masked once more behind it, nothing would arrive that could raise its limit
         pass_through = self.pass_through or isinstance(self.preprocess, PACT)
-        rounded = fake_quantize(x, scale, self.grid, pass_through=pass_through, pairs=self.pairs)
+        rounded = fake_quantize(x, scale, self.grid, pass_through=pass_through, pairs=self.cuts_pairs)
         return rounded if seen is None else torch.where(seen, rounded, x)
 
     def preprocessed(self, x: Tensor) -> Tensor:
@@ -166,17 +180,24 @@ class Quantizer(nn.Module):
         threshold, seen = self.range_for(x, None)
         scale = scale_of(threshold, self.grid)
         steps = self.per_channel(scale, x)
-        whole = integers_with_gradient(x, steps, self.grid, pass_through=self.pass_through, pairs=self.pairs, how=how)
+        whole = integers_with_gradient(x, steps, self.grid, pass_through=self.pass_through, pairs=self.cuts_pairs, how=how)
         if seen is None:
             return whole, scale
         return torch.where(seen, whole, x.float()), torch.where(seen, scale, own)
 
     def largest(self, x: Tensor) -> Tensor:
-        """max|x| in float32."""
+        """max|x| in float32, or the larger threshold that keeps neighbours of a weight from overflowing together."""
         if not self.grid.signed:
             return x.amax().clamp_min(0).float()
         low, high = torch.aminmax(x)
-        return torch.maximum(-low, high).float()
+        return self.with_neighbours(torch.maximum(-low, high).float(), x)
+
+    def with_neighbours(self, largest: Tensor, x: Tensor) -> Tensor:
+        """``largest``, or more where the sum of two neighbours would otherwise overflow 16 bits (``pairs``)."""
+        if self.pairs is None or 2 * self.grid.high <= LARGEST_SUM:  # few bits never come that far
+            return largest
+        pair = largest_pair(x.detach().float(), self.pairs, by_filter=largest.dim() > 0)
+        return torch.maximum(largest, pair * (self.grid.high / (LARGEST_SUM * JUST_BELOW)))
 
     def largest_over_ranks(self, x: Tensor) -> Tensor:
         """max|x| over the batches of all processes, the same bits in each; Inf where one of them holds NaN or Inf."""

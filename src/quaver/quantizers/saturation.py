@@ -2,7 +2,11 @@
 
 Without VNNI, ``u8 · s8`` is multiplied with an instruction that adds the products of two neighbouring inputs in 16 bits, and
 saturates: 255·127 + 255·127 does not fit. Two products of opposite sign always fit, and so do two of one sign with
-``|w1| + |w2| ≤ 128``, for 255·128 < 2^15. Only pairs beyond that are changed: some 2 % in trained networks.
+``|w1| + |w2| ≤ 128``, for 255·128 < 2^15. The ranges of a weight are chosen so that all pairs fit (`largest_pair`); where
+something else chooses them (a learned step, a clip, a user's function), pairs beyond the bound are cut (`bounded`).
+
+Widening the range of the channels that need it costs their rounding a little; cutting, which spares the others' steps, ruins
+pretrained weights, for the largest ones are cut (``docs/design.md`` has the figures).
 
 Neighbours are the channels (2j, 2j+1) of one filter tap. Where the channels are odd in number, kernels differ: some leave
 the last one alone, some lay out the whole filter in a row, channels inside taps, so that the last channel of a tap meets the
@@ -15,6 +19,38 @@ from torch import Tensor
 from torch.nn.functional import softshrink
 
 LARGEST_SUM = 128
+JUST_BELOW = 1 - 2**-20
+"""Room for float32: two steps whose sum is below 128 round, ties to even, to integers whose sum is not above it."""
+
+
+def largest_pair(weight: Tensor, axis: int, *, by_filter: bool) -> Tensor:
+    """The largest |w1 + w2| of all neighbours along ``axis``, of each filter or of all; neighbours as in `bounded`.
+
+    Of opposite signs the sum is less than the larger one, and says nothing.
+
+    >>> largest_pair(torch.tensor([[3.0, 4.0, -2.0], [1.0, -5.0, 2.0]]), 1, by_filter=True)
+    tensor([7., 4.])
+    """
+    rows = (weight if weight.dim() > 1 else weight[None]).movedim(axis, -1)  # filters, taps, channels
+    sums = [_sums(rows).flatten(1)]
+    for order in _layouts(rows):
+        sums.append(_sums(rows.permute(order).flatten(1)))
+    sizes = (sums[0] if len(sums) == 1 else torch.cat(sums, 1)).abs()
+    if not sizes.shape[1]:
+        return weight.new_zeros(len(sizes) if by_filter else ())
+    return sizes.amax(1) if by_filter else sizes.amax()
+
+
+def _sums(rows: Tensor) -> Tensor:
+    return rows[..., 0 : rows.shape[-1] // 2 * 2 : 2] + rows[..., 1::2]
+
+
+def _layouts(rows: Tensor) -> list[tuple[int, ...]]:
+    """The orders in which a filter with an odd number of channels is laid out in a row; each is its own inverse."""
+    if rows.shape[-1] % 2 == 0 or rows.dim() < 3:
+        return []
+    taps = tuple(range(1, rows.dim() - 1))
+    return [(0, *inner, rows.dim() - 1) for inner in (taps, taps[::-1])]
 
 
 def without_overflow(integers: Tensor, axis: int) -> Tensor:
@@ -32,12 +68,9 @@ def without_overflow(integers: Tensor, axis: int) -> Tensor:
 def bounded(integers: Tensor, axis: int) -> Tensor:
     """`without_overflow` for integers that are nobody else's: some are changed where they are."""
     rows = _bounded_pairs(integers.movedim(axis, -1))  # filters, taps, channels
-    if rows.shape[-1] % 2 and rows.dim() > 2:
-        taps = range(1, rows.dim() - 1)
-        for inner in (tuple(taps), tuple(reversed(taps))):
-            order = (0, *inner, rows.dim() - 1)
-            laid = rows.permute(order)
-            rows = _bounded_pairs(laid.flatten(1)).reshape(laid.shape).permute(order)  # either order is its own inverse
+    for order in _layouts(rows):
+        laid = rows.permute(order)
+        rows = _bounded_pairs(laid.flatten(1)).reshape(laid.shape).permute(order)
     return rows.movedim(-1, axis)
 
 
