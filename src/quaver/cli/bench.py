@@ -13,7 +13,7 @@ from quaver.cli.bench_tables import show_findings, show_footprints, show_latenci
 from quaver.cli.figures import write_report
 from quaver.config.check import nearest
 from quaver.errors import ConfigError, EngineError
-from quaver.measure.cpu import cpu
+from quaver.machine.cpu import cpu
 from quaver.measure.engines import HOME, READS, installed, loader
 from quaver.measure.footprint import file_size, memory
 from quaver.measure.islands import findings

@@ -10,7 +10,7 @@ from rich.progress import track
 from quaver.cli.batches import Source, Split, image_size_of, open_batches
 from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.cli.flags import as_in_a_recipe
-from quaver.measure.cpu import cpu
+from quaver.machine.cpu import cpu
 from quaver.measure.verify import Verification
 from quaver.measure.verify import verify as run_verify
 from quaver.program.storage import load
