@@ -14,13 +14,14 @@ from quaver.cli.figures import write_report
 from quaver.config.check import nearest
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
-from quaver.measure.engines import HOME, READS, installed, loader
+from quaver.measure.engines import READS, installed, loader
 from quaver.measure.footprint import file_size, memory
 from quaver.measure.islands import findings
 from quaver.measure.latency import fixed_batch, measure
 from quaver.measure.layers import Layer, layers, products_in_int8, titles, totals
 from quaver.runtime import Runner
-from quaver.runtime.artefact import checked, find
+from quaver.runtime.artefact import HOME, checked, find
+from quaver.runtime.trial import tried
 
 TELL = ("openvino", "onnxruntime")
 """Engines that tell what they execute."""
@@ -110,6 +111,8 @@ def run_bench(
     """Measure, show on the console, and give the record that ``--json`` writes."""
     contenders = [one for path in artefacts for one in _contenders(path, wanted)]
     contenders += [one for path in float_models for one in _contenders(path, wanted or installed(), is_float=True)]
+    for one in contenders:
+        tried(one.path, one.engine)
     runners = {one.name: loader(one.engine)(one.path, threads) for one in contenders}
     console.print(f"CPU: {cpu().words()}", highlight=False, soft_wrap=True)
     rows = _latencies(console, contenders, runners, sizes, rounds, warmup)

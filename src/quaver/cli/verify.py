@@ -14,6 +14,8 @@ from quaver.machine.cpu import cpu
 from quaver.measure.verify import Verification
 from quaver.measure.verify import verify as run_verify
 from quaver.program.storage import load
+from quaver.runtime.artefact import find
+from quaver.runtime.trial import tried
 
 
 def verify(
@@ -43,6 +45,7 @@ def verify(
         data=data, dataset=dataset, data_dir=data_dir, split=split.value, batch_size=batch_size, batch_num=batch_num
     )
     images = open_batches(source, image_size_of(simulated))
+    tried(find(artefact))
     shown = track(images.batches, "comparing", total=images.count, console=console)
     result = run_verify(simulated, artefact, shown, layers=layers, threads=threads)
     show(console, result)
