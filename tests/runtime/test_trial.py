@@ -1,7 +1,9 @@
 import os
 import signal
 import sys
+import time
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -110,6 +112,28 @@ def test_a_process_that_goes_as_it_is_asked_is_started_again(file, tmp_path, mon
     tried(file)
 
     assert mark.exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_made_while_a_file_is_tried_does_not_wait_for_it(file, child, tmp_path, monkeypatch):
+    script, mark = tmp_path / "child.py", tmp_path / "mark"
+    script.write_text(f"input(); open({str(mark)!r}, 'w').close(); input()")
+    monkeypatch.setattr(trial.trial_child, "__file__", str(script))
+    asking = Thread(target=lambda: pytest.raises(EngineError, tried, file))
+    asking.start()
+    while not mark.exists():
+        time.sleep(0.01)
+
+    fork = os.fork()
+    if fork == 0:
+        signal.alarm(600)  # for one that would wait for ever
+        child.forget()
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])
+    os.kill(child.process.pid, signal.SIGTERM)  # of which the thread will hear
+    asking.join()
+
+    assert code == 0
 
 
 def test_where_no_process_can_be_started_nothing_is_tried(file, monkeypatch):

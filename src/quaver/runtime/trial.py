@@ -63,12 +63,15 @@ def _version(package: str) -> str:
 
 
 class _Child:
-    """The process, started when it is needed."""
+    """The process, started when it is needed.
+
+    Its files have no buffers: those have locks, and a fork made while another thread holds one would wait for it for ever.
+    """
 
     def __init__(self) -> None:
         self.lock = Lock()
-        self.process: subprocess.Popen[str] | None = None
-        self.words: IO[str] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.words: IO[bytes] | None = None
 
     def died_of(self, request: str) -> str | None:
         """The signal that ended it over a request, and its last words; None if it is still there."""
@@ -82,7 +85,7 @@ class _Child:
         """Let it go: it ends when nobody can ask any more."""
         process, self.process = self.process, None
         if process is not None:
-            with suppress(BrokenPipeError), process:  # closes its pipes, and waits
+            with process:  # closes its pipes, and waits
                 pass
         if self.words is not None:
             self.words.close()
@@ -106,18 +109,18 @@ class _Child:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with suppress(BrokenPipeError):
-            print(request, file=self.process.stdin, flush=True)
+            self.process.stdin.write(f"{request}\n".encode())
         return 0 if self.process.stdout.readline() else self.process.wait()
 
     def _start(self) -> None:
-        self.words = TemporaryFile("w+", errors="replace")  # noqa: SIM115, closed at the end
+        self.words = TemporaryFile(buffering=0)  # noqa: SIM115, closed at the end
         paths = os.pathsep.join(path for path in sys.path if path)
         self.process = subprocess.Popen(
             [sys.executable or "", "-P", trial_child.__file__],  # -P: the modules beside the script are called like engines
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.words,
-            text=True,
+            bufsize=0,
             env=os.environ | {"PYTHONPATH": paths},
             start_new_session=True,  # a Ctrl-C is not for it
         )
@@ -125,7 +128,7 @@ class _Child:
     def _last_words(self, number: int) -> str:
         assert self.words is not None
         self.words.seek(0)
-        said = [line.strip() for line in self.words.read().splitlines() if line.strip()]
+        said = [line for line in map(str.strip, self.words.read().decode(errors="replace").splitlines()) if line]
         reason = f", saying {said[-1][:200]!r}," if said else ""
         return f"{signal_words(number)}{reason}"
 
