@@ -115,11 +115,11 @@ def test_a_process_that_goes_as_it_is_asked_is_started_again(file, tmp_path, mon
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_fork_made_while_a_file_is_tried_does_not_wait_for_it(file, child, tmp_path, monkeypatch):
+def test_a_fork_made_while_a_file_is_tried_does_not_wait_for_it(child, tmp_path, monkeypatch):
     script, mark = tmp_path / "child.py", tmp_path / "mark"
     script.write_text(f"input(); open({str(mark)!r}, 'w').close(); input()")
     monkeypatch.setattr(trial.trial_child, "__file__", str(script))
-    asking = Thread(target=lambda: pytest.raises(EngineError, tried, file))
+    asking = Thread(target=child.died_of, args=("{}",))
     asking.start()
     while not mark.exists():
         time.sleep(0.01)
