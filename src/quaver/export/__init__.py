@@ -136,7 +136,7 @@ def _write(program: Program, file: Path, target: Target, common: dict[str, Any])
         else:
             file.write_bytes(model.SerializeToString())
     files = checksums(file.parent)
-    tried(file)
+    tried(file, place="export")
     compared = compare(program, reopened(file))
     beside = origin | {"compared": compared, "files": files}
     beside = json.loads(json.dumps(beside))  # as it will be read: lists for tuples

@@ -30,10 +30,11 @@ TRY = {
 }
 
 
-def tried(path: Path, engine: str = "") -> None:
+def tried(path: Path, engine: str = "", *, place: str = "") -> None:
     """Load and run a file once, elsewhere; `EngineError` if the engine died of it.
 
-    ``engine`` is the one that reads such files unless another is named. What an engine refuses is not told here.
+    ``engine`` is the one that reads such files unless another is named. ``place`` opens the message instead of a path that
+    means nothing to the user. What an engine refuses is not told here.
     """
     engine = engine or HOME[path.suffix]
     if find_spec(engine) is None:
@@ -41,7 +42,7 @@ def tried(path: Path, engine: str = "") -> None:
     death = _CHILD.died_of(json.dumps({"engine": engine, "file": str(path.absolute())}))
     if death is not None:
         raise EngineError(
-            f"{path}: {engine}{_version(engine)} died of {death} when it ran the model for the first time. It did so in a "
+            f"{place or path}: {engine}{_version(engine)} died of {death} when it ran the model for the first time. It did so in a "
             f"process of its own: nothing is lost. The processor is {cpu().words()}. {TRY[engine]}"
         )
 
