@@ -1,7 +1,6 @@
 """``quaver bench``: float and int8 side by side, in one run; and, layer by layer, why it isn't faster."""
 
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from quaver.cli.figures import write_report
 from quaver.config.check import nearest
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
+from quaver.machine.packages import version_of
 from quaver.measure.engines import READS, installed, loader
 from quaver.measure.footprint import file_size, memory
 from quaver.measure.islands import findings
@@ -122,7 +122,7 @@ def run_bench(
     profiles: Rows = []
     report = {
         "cpu": asdict(cpu()) | {"words": cpu().words()},
-        "versions": {name: _version(name) for name in dict.fromkeys(one.engine for one in contenders)},
+        "versions": {name: version_of(name) for name in dict.fromkeys(one.engine for one in contenders)},
         "threads": threads,
         "rounds": rounds,
         "warmup": warmup,
@@ -171,13 +171,6 @@ def _contenders(artefact: Path, engines: list[str], *, is_float: bool = False) -
         raise ConfigError(f"{path}: {path.suffix} is not read by {' or '.join(engines)}, but by {readers}.")
     origin = checked(path)
     return [Contender(path, name, is_float, origin) for name in chosen]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # unpacked, not installed
-        return ""
 
 
 # figures

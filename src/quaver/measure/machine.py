@@ -8,7 +8,6 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +16,7 @@ from typing import Literal
 import torch
 
 from quaver.machine.cpu import CPU, cpu
+from quaver.machine.packages import version_of
 from quaver.measure.engines import READS
 
 State = Literal["yes", "no", "doubtful"]
@@ -113,10 +113,7 @@ def _extras() -> Iterator[Fact]:
 def _package(area: str, name: str, use: str, install: str) -> Fact:
     if find_spec(name) is None:
         return Fact(area, name, "no", use=use, remedy=f"pip install {install}")
-    try:
-        return Fact(area, name, "yes", version(name), use)
-    except PackageNotFoundError:  # unpacked, not installed
-        return Fact(area, name, "yes", use=use)
+    return Fact(area, name, "yes", version_of(name), use)
 
 
 # compilers

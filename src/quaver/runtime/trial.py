@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGALRM, Signals, strsignal
@@ -19,6 +18,7 @@ from typing import IO
 
 from quaver.errors import EngineError
 from quaver.machine.cpu import LIMITS, cpu
+from quaver.machine.packages import version_of
 from quaver.runtime import trial_child
 from quaver.runtime.artefact import HOME
 
@@ -42,8 +42,8 @@ def tried(path: Path, engine: str = "", *, place: str = "") -> None:
     death = _CHILD.died_of(json.dumps({"engine": engine, "file": str(path.absolute())}))
     if death is not None:
         raise EngineError(
-            f"{place or path}: {engine}{_version(engine)} died of {death} when it ran the model for the first time. It did so in a "
-            f"process of its own: nothing is lost. The processor is {cpu().words()}. {TRY[engine]}"
+            f"{place or path}: {engine} {version_of(engine)} died of {death} when it ran the model for the first time. It "
+            f"did so in a process of its own: nothing is lost. The processor is {cpu().words()}. {TRY[engine]}"
         )
 
 
@@ -54,13 +54,6 @@ def signal_words(number: int) -> str:
     'SIGILL (illegal instruction)'
     """
     return f"{Signals(number).name} ({(strsignal(number) or 'no more is known').lower()})"
-
-
-def _version(package: str) -> str:
-    try:
-        return f" {version(package)}"
-    except PackageNotFoundError:  # unpacked, not installed
-        return ""
 
 
 class _Child:
