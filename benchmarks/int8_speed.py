@@ -29,7 +29,7 @@ import torch
 import quaver
 from measure import Rows, keep_to, machine, report
 from quaver import models
-from quaver.measure.cpu import cpu
+from quaver.machine.cpu import cpu
 from quaver.measure.engines import loader
 from quaver.measure.latency import interleaved, random_batch, summary
 from quaver.measure.layers import layers, products_in_int8

@@ -10,6 +10,7 @@
 #include "binary_data.h"
 #include "flags.h"
 #include "model.h"
+#include "processor.h"
 #include "refusal.h"
 #include "report.h"
 #include "tester.h"
@@ -50,6 +51,7 @@ void test(const Flags& flags) {
   if (!flags.json.empty()) must_be_writable(flags.json);
   const BinaryData data(flags.infer_data);
   const Plan plan = make_plan(data, flags);
+  keep_off_doubtful_amx(std::cerr);
   Model model(find_model(flags.infer_model), flags.num_threads, flags.profile);
   must_fit(model, data, plan, flags);
   say_what_differs(flags, plan, model);

@@ -1,10 +1,11 @@
 """Networks of the patterns that OpenVINO computes bit for bit as the simulation does, several patterns in each.
 
-Run as a script, it compares exported files with what the simulation gave for them, in a process whose engine may be told to
-behave like a smaller processor: ``python exact_nets.py FOLDER`` prints the number of differing integers by net and tensor.
+Run as a script, it compares exported files with what the simulation gave for them, on engines told to keep to smaller
+processors: ``python exact_nets.py FOLDER AVX2 …`` prints the number of differing integers by processor, net and tensor.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -188,6 +189,23 @@ def differences(folder, tolerance=0.0):
     }
 
 
+def on_processor(processor, folders):
+    """The differences of each net, in a fork of this process: an engine looks once at what it may use."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.environ["ONEDNN_MAX_CPU_ISA"] = processor
+        with os.fdopen(writing, "w") as answer:
+            json.dump({folder.name: differences(folder) for folder in folders}, answer)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        text = answer.read()
+    code = os.waitstatus_to_exitcode(os.wait()[1])
+    assert code == 0, f"{processor}: exit code {code}"
+    return json.loads(text)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps({folder.name: differences(folder) for folder in sorted(Path(sys.argv[1]).iterdir())}))
+    nets = sorted(Path(sys.argv[1]).iterdir())
+    print(json.dumps({processor: on_processor(processor, nets) for processor in sys.argv[2:]}))

@@ -12,6 +12,7 @@ ORDER = [
     "files",
     "formats",
     "silence",
+    "machine",
     "grid",
     "operators",
     "targets",

@@ -7,6 +7,7 @@ from quaver.config import QuantConfig
 from quaver.eager import QAT, InputSpec
 from quaver.errors import QuaverError
 from quaver.export import export
+from quaver.machine.onednn import keep_off_doubtful_amx
 from quaver.measure.verify import Verification, verify
 from quaver.pipeline import convert, quant_aware
 from quaver.program import Program, Stage
@@ -14,6 +15,8 @@ from quaver.program.storage import load, save
 from quaver.quantizers.switches import disable_fake_quant, disable_observer, enable_fake_quant, enable_observer
 
 __version__ = "0.1.0"
+
+keep_off_doubtful_amx()
 
 __all__ = [
     "QAT",

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from deployed import CONVOLUTIONS, Net, signed
 from quaver.cli.main import app
-from quaver.measure.cpu import cpu
+from quaver.machine.cpu import cpu
 from quaver.measure.footprint import Memory
 
 pytest.importorskip("onnxruntime")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -14,9 +15,11 @@ TESTS, SOURCE = Path(__file__).parent.parent, Path(quaver.__file__).parent.paren
 
 KILLING = """
 import json, os, random, signal
+from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from forks import forked
+from quaver.runtime.openvino import OpenVINORunner
 
 random.seed(5)
 FLAGS = ["--model", "tiny:net", "--image_shape", "3,8,8", "--float_epochs", "1", "--num_epochs", "2", "--batch_size", "64",
@@ -34,6 +37,8 @@ for turn in range(6):
     owner, name, most = PLACES[turn % len(PLACES)]
     place = (signal.SIGKILL, owner, name, random.randint(1, most))
     codes["kills"].append(quantize("killed", "--checkpoint", "killed", at=place))
+codes["engine"] = quantize("killed", "--checkpoint", "killed", at=(signal.SIGILL, OpenVINORunner, "infer", 1))
+codes["there"] = sorted(str(path) for path in Path("killed").rglob("*.json"))
 codes["last"] = quantize("killed", "--checkpoint", "killed")
 print(json.dumps(codes))
 """
@@ -58,6 +63,16 @@ def test_the_kills_came_in_the_middle(runs):
 
     assert codes["kills"].count(-9) >= 5
     assert codes["whole"] == codes["last"] == 0
+
+
+def test_when_an_engine_dies_with_the_process_all_that_was_trained_is_on_disk(runs):
+    _, codes = runs
+
+    assert codes["engine"] == -signal.SIGILL
+    last_step = 2 * (1438 // 64)  # of two epochs of digits
+    trained = {f"killed/checkpoints/quantize-{last_step:09d}.json", "killed/float/program.json", "killed/int8/program.json"}
+    assert trained <= set(codes["there"])
+    assert "killed/report.json" not in codes["there"]
 
 
 def test_every_file_is_that_of_the_run_that_was_not_killed(runs):

@@ -261,6 +261,23 @@ def test_check_of_a_good_recipe_says_so(tmp_path):
     assert "nothing is wrong with it" in done.output
 
 
+def test_check_shows_the_machine_and_writes_it(tmp_path):
+    done = run("check", "--machine", "--json", tmp_path / "machine.json")
+
+    assert done.exit_code == 0, done.output
+    written = json.loads((tmp_path / "machine.json").read_text())
+    assert written["cpu"]["model"] in done.output
+    for fact in written["facts"]:
+        assert f"{fact['name']} {fact['found']}".strip() in done.output
+
+
+def test_check_without_anything_to_look_at_is_refused():
+    done = run("check")
+
+    assert done.exit_code == 2
+    assert "--machine" in done.output
+
+
 def test_a_recipe_is_carried_out(tmp_path):
     (tmp_path / "recipe.yaml").write_text(
         f"model: tiny:net\nimage_shape: '3,8,8'\nmodel_save_dir: {tmp_path / 'out'}\ntrain: {{num_epochs: 0}}\n"

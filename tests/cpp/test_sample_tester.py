@@ -488,3 +488,29 @@ def test_run_sh_takes_model_and_data_from_the_environment_too(model, data):
     assert done.returncode == 0
     assert unnamed.returncode == 2
     assert "--infer_model: it is missing" in unnamed.stderr
+
+
+def on_processor(*tiles, **environment):
+    """What the tester notes where AMX is announced and its tiles described like this, and the limit OpenVINO then sees."""
+    clean = {"ONEDNN_MAX_CPU_ISA": "", "DNNL_MAX_CPU_ISA": ""} | environment
+    done = run(*tiles, command=(str(TESTER.with_name("processor_test")),), **clean)
+    assert done.returncode == 0, done.stderr
+    *notes, limit = done.stdout.splitlines()
+    return notes, limit.removeprefix("limit: ")
+
+
+@pytest.mark.parametrize("tiles", [(0, 0, 0, 0), (1, 0, 0, 0), (1, 8, 64, 0), (1, 8, 0, 16), (1, 0, 64, 16), (0, 8, 64, 16)])
+def test_an_amx_whose_tiles_are_not_described_is_kept_from_the_engine(tiles):
+    (note,), limit = on_processor(*tiles)
+
+    assert note.startswith("note: this processor announces AMX, but does not describe its tiles")
+    assert limit == "AVX512_CORE_FP16"
+
+
+def test_an_amx_that_is_described_is_used():
+    assert on_processor(1, 8, 64, 16) == ([], "")
+
+
+def test_a_limit_that_the_user_set_stays():
+    assert on_processor(0, 0, 0, 0, ONEDNN_MAX_CPU_ISA="AVX512_CORE_AMX") == ([], "AVX512_CORE_AMX")
+    assert on_processor(0, 0, 0, 0, DNNL_MAX_CPU_ISA="ALL") == ([], "")

@@ -1,10 +1,13 @@
+from subprocess import CompletedProcess
+
 import numpy as np
 import pytest
 
 from quaver.errors import EngineError
 from quaver.measure import footprint
-from quaver.measure.engines import HOME, READS, installed, loader
+from quaver.measure.engines import READS, installed, loader
 from quaver.measure.footprint import file_size, memory
+from quaver.runtime.artefact import HOME
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -50,6 +53,13 @@ def test_a_model_that_cannot_run_is_an_error_with_the_reason(tmp_path):
     (tmp_path / "m.onnx").write_bytes(b"no model")
 
     with pytest.raises(EngineError, match=r"m\.onnx: its memory on onnxruntime could not be measured: .*cannot run it"):
+        memory(tmp_path / "m.onnx", "onnxruntime")
+
+
+def test_a_model_whose_engine_dies_is_an_error_with_the_signals_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(footprint.subprocess, "run", lambda *_, **__: CompletedProcess([], -4, "", "a line\n"))
+
+    with pytest.raises(EngineError, match=r"m\.onnx: .* could not be measured: it died of SIGILL \(illegal instruction\)"):
         memory(tmp_path / "m.onnx", "onnxruntime")
 
 

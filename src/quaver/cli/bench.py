@@ -1,7 +1,6 @@
 """``quaver bench``: float and int8 side by side, in one run; and, layer by layer, why it isn't faster."""
 
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,14 +12,16 @@ from quaver.cli.bench_tables import show_findings, show_footprints, show_latenci
 from quaver.cli.figures import write_report
 from quaver.config.check import nearest
 from quaver.errors import ConfigError, EngineError
-from quaver.measure.cpu import cpu
-from quaver.measure.engines import HOME, READS, installed, loader
+from quaver.machine.cpu import cpu
+from quaver.machine.packages import version_of
+from quaver.measure.engines import READS, installed, loader
 from quaver.measure.footprint import file_size, memory
 from quaver.measure.islands import findings
 from quaver.measure.latency import fixed_batch, measure
 from quaver.measure.layers import Layer, layers, products_in_int8, titles, totals
 from quaver.runtime import Runner
-from quaver.runtime.artefact import checked, find
+from quaver.runtime.artefact import HOME, checked, find
+from quaver.runtime.trial import tried
 
 TELL = ("openvino", "onnxruntime")
 """Engines that tell what they execute."""
@@ -110,6 +111,8 @@ def run_bench(
     """Measure, show on the console, and give the record that ``--json`` writes."""
     contenders = [one for path in artefacts for one in _contenders(path, wanted)]
     contenders += [one for path in float_models for one in _contenders(path, wanted or installed(), is_float=True)]
+    for one in contenders:
+        tried(one.path, one.engine)
     runners = {one.name: loader(one.engine)(one.path, threads) for one in contenders}
     console.print(f"CPU: {cpu().words()}", highlight=False, soft_wrap=True)
     rows = _latencies(console, contenders, runners, sizes, rounds, warmup)
@@ -119,7 +122,7 @@ def run_bench(
     profiles: Rows = []
     report = {
         "cpu": asdict(cpu()) | {"words": cpu().words()},
-        "versions": {name: _version(name) for name in dict.fromkeys(one.engine for one in contenders)},
+        "versions": {name: version_of(name) for name in dict.fromkeys(one.engine for one in contenders)},
         "threads": threads,
         "rounds": rounds,
         "warmup": warmup,
@@ -168,13 +171,6 @@ def _contenders(artefact: Path, engines: list[str], *, is_float: bool = False) -
         raise ConfigError(f"{path}: {path.suffix} is not read by {' or '.join(engines)}, but by {readers}.")
     origin = checked(path)
     return [Contender(path, name, is_float, origin) for name in chosen]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # unpacked, not installed
-        return ""
 
 
 # figures

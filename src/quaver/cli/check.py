@@ -1,25 +1,74 @@
-"""``quaver check``: is a recipe right? Every problem at once."""
+"""``quaver check``: is a recipe right? Every problem at once. And what does this machine have?"""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
+from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.config.load import read_yaml, recipe_of
+from quaver.errors import ConfigError
 from quaver.experiment.plausible import problems_of
+from quaver.machine.cpu import cpu
+from quaver.measure.machine import Fact, machine
+
+MARKS = {"yes": "[green]✓[/]", "no": "[dim]–[/]", "doubtful": "[yellow]?[/]"}
 
 
-def check(recipe: Annotated[Path, typer.Argument(help="Recipe file (YAML).")]) -> None:
-    """Look a recipe over and report every problem, without running it. Exit code 1 if there is one."""
+def check(
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe file (YAML).")] = None,
+    this_machine: Annotated[
+        bool, typer.Option("--machine", help="Show what this machine has, and what is missing for what.")
+    ] = False,
+    json_path: Annotated[Path | None, typer.Option("--json", help="With --machine: write it here.")] = None,
+) -> None:
+    """Look a recipe over and report every problem, without running it. Exit code 1 if there is one.
+
+    --machine shows the processor and which of its features can be trusted, engines, accelerator and compilers.
+    """
+    if recipe is None and not this_machine:
+        raise ConfigError("check: nothing to look at. Name a recipe file, or give --machine to look at this machine.")
+    refuse_unwritable(json_path)
+    console = Console(highlight=False, soft_wrap=True)
+    if this_machine:
+        with console.status("looking at this machine"):
+            facts = list(machine())
+        show_machine(Console(highlight=False), facts)
+        if json_path is not None:
+            write_report(json_path, {"cpu": asdict(cpu()), "facts": [asdict(fact) for fact in facts]})
+    if recipe is not None:
+        check_recipe(console, recipe)
+
+
+def check_recipe(console: Console, recipe: Path) -> None:
+    """Every problem of a recipe, a line each."""
     found: list[str] = []
     read = recipe_of(read_yaml(recipe), str(recipe), found)
     for command in ("train", "quantize"):
         found += [f"{recipe}: {problem}" for problem in problems_of(read, command) if f"{recipe}: {problem}" not in found]
-    console = Console(highlight=False, soft_wrap=True)
     for problem in found:
         console.print(problem, markup=False)
     if found:
         console.print(f"{len(found)} problem{'' if len(found) == 1 else 's'}")
         raise typer.Exit(1)
     console.print(f"{recipe}: nothing is wrong with it.", markup=False)
+
+
+def show_machine(console: Console, facts: list[Fact]) -> None:
+    """The facts as a table, area by area; what is missing or doubtful with what can be done about it."""
+    table = Table("", "", "", "what for", title="This machine", box=SIMPLE_HEAD, title_style="bold")
+    area = ""
+    for fact in facts:
+        if area and fact.area != area:
+            table.add_section()
+        title, area = ("" if fact.area == area else fact.area), fact.area
+        what = escape(f"{fact.name} {fact.found}".strip())
+        remedy = f"[yellow]{escape(fact.remedy)}[/]" if fact.remedy else ""
+        uses = "\n".join(part for part in (escape(fact.use), remedy) if part)
+        table.add_row(f"[bold]{title}[/]", MARKS[fact.state], what if fact.state == "yes" else f"[dim]{what}[/]", uses)
+    console.print(table)

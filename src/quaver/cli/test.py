@@ -17,6 +17,8 @@ from quaver.data.binary import BinaryData, load_binary
 from quaver.errors import ConfigError, DataError
 from quaver.measure.accuracy import top_k_hits
 from quaver.runtime import Array, Runner, load
+from quaver.runtime.artefact import find
+from quaver.runtime.trial import tried
 
 # the reference spells its flags with underscores; a hyphen is as good
 BOTH_SPELLINGS = {"token_normalize_func": lambda name: name.replace("-", "_")}
@@ -86,6 +88,7 @@ def run_tester(
             f"--skip_batch_num {skip_batch_num}: {_count(batches, 'batch', 'batches')} of {data.path} will be run, so none "
             f"is left to be timed. Skip fewer, or make them smaller: there are {_count(len(data), 'image', 'images')}."
         )
+    tried(find(infer_model))
     run = load(infer_model, threads=threads)
     _refuse_other_images(infer_model, run, data)
     _refuse_other_batches(infer_model, run, batch_size, min(len(data), batches * batch_size))

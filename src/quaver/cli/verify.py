@@ -10,10 +10,12 @@ from rich.progress import track
 from quaver.cli.batches import Source, Split, image_size_of, open_batches
 from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.cli.flags import as_in_a_recipe
-from quaver.measure.cpu import cpu
+from quaver.machine.cpu import cpu
 from quaver.measure.verify import Verification
 from quaver.measure.verify import verify as run_verify
 from quaver.program.storage import load
+from quaver.runtime.artefact import find
+from quaver.runtime.trial import tried
 
 
 def verify(
@@ -43,6 +45,7 @@ def verify(
         data=data, dataset=dataset, data_dir=data_dir, split=split.value, batch_size=batch_size, batch_num=batch_num
     )
     images = open_batches(source, image_size_of(simulated))
+    tried(find(artefact))
     shown = track(images.batches, "comparing", total=images.count, console=console)
     result = run_verify(simulated, artefact, shown, layers=layers, threads=threads)
     show(console, result)

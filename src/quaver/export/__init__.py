@@ -19,6 +19,7 @@ from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
 from quaver.program import Program, Stage
 from quaver.runtime import Runner, load
 from quaver.runtime.artefact import checksum, provenance_file
+from quaver.runtime.trial import tried
 from quaver.targets import TARGETS, Target
 
 WORST = 10.0
@@ -135,6 +136,7 @@ def _write(program: Program, file: Path, target: Target, common: dict[str, Any])
         else:
             file.write_bytes(model.SerializeToString())
     files = checksums(file.parent)
+    tried(file, place="export")
     compared = compare(program, reopened(file))
     beside = origin | {"compared": compared, "files": files}
     beside = json.loads(json.dumps(beside))  # as it will be read: lists for tuples

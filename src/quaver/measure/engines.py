@@ -11,9 +11,6 @@ from quaver.runtime import Runner
 READS = {"openvino": (".xml", ".onnx"), "onnxruntime": (".onnx",), "executorch": (".pte",)}
 """The files that each engine runs."""
 
-HOME = {".xml": "openvino", ".onnx": "onnxruntime", ".pte": "executorch"}
-"""The engine that `quaver.runtime.load` gives a file to."""
-
 
 def installed() -> list[str]:
     """The engines that can be imported here."""

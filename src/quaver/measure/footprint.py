@@ -10,6 +10,7 @@ from pathlib import Path
 from quaver.errors import EngineError
 from quaver.measure.engines import loader
 from quaver.measure.latency import random_batch
+from quaver.runtime.trial import signal_words
 
 STATUS = Path("/proc/self/status")
 
@@ -38,6 +39,7 @@ def memory(path: Path, engine: str, threads: int = 1, batch: int = 1) -> Memory:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        reason = f"it died of {signal_words(-done.returncode)}" if done.returncode < 0 else reason
         raise EngineError(f"{path}: its memory on {engine} could not be measured: {reason}.")
     return Memory(**json.loads(done.stdout.splitlines()[-1]))
 

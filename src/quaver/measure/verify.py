@@ -13,8 +13,8 @@ from torch import Tensor
 
 from quaver.errors import InputError, QuaverWarning, StageError
 from quaver.export import form_for
+from quaver.machine.cpu import cpu
 from quaver.measure.accuracy import top_k_hits
-from quaver.measure.cpu import cpu
 from quaver.measure.integers import Inside, simulation
 from quaver.passes import QuantizationFreezePass
 from quaver.program import Program, Stage

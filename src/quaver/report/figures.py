@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Any
 
-from quaver.measure.cpu import CPU
+from quaver.machine.cpu import CPU
 from quaver.report.gather import Record, Run, is_figure, measured
 
 

@@ -7,8 +7,11 @@ from typing import Any
 
 from quaver.errors import StorageError
 
-SUFFIXES = (".xml", ".onnx", ".pte")
-"""The files that engines read: OpenVINO, ONNX Runtime, ExecuTorch."""
+HOME = {".xml": "openvino", ".onnx": "onnxruntime", ".pte": "executorch"}
+"""The engine that `quaver.runtime.load` gives a file to."""
+
+SUFFIXES = tuple(HOME)
+"""The files that engines read."""
 
 
 def find(artefact: str | Path) -> Path:
