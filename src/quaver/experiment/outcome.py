@@ -17,7 +17,7 @@ from quaver.export import form_for
 from quaver.measure.verify import verify
 from quaver.pipeline import convert
 from quaver.program import Program
-from quaver.program.storage import WEIGHTS_PATTERN
+from quaver.program.storage import weights_file
 from quaver.runtime import load
 from quaver.targets import EXECUTORCH, ONNX, OPENVINO, TARGETS, Target
 
@@ -41,7 +41,7 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
     report |= _named("int8", setting.alone().task.evaluate(form_for(int8, target), setting.alone().test))
     report |= {
         "fp32_bytes": _bytes(before),
-        "int8_bytes": sum(file.stat().st_size for file in (folder.path / "int8").glob(WEIGHTS_PATTERN)),
+        "int8_bytes": weights_file(folder.path / "int8").stat().st_size,
         "quantized_ops": sum(op.quantized for op in ops),
         "float_ops": {op.name: op.reason for op in ops if not op.quantized},
         "rollbacks": before.rollbacks + after.rollbacks,
