@@ -32,7 +32,6 @@ def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
 def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
     """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
     frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
-    folder.sweep()
     left_out: list[str] = []
     write_tree(frozen, folder.path, left_out=left_out.append)
     ops = int8.ops()
