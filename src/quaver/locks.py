@@ -28,13 +28,14 @@ def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[bool]:
 
     Gives whether that worked: where the file system has no locks, everyone goes on at once, and must delete nothing.
     """
-    handle = os.open(folder, os.O_RDONLY)
+    handle, locked = None, False
     try:
-        locked = False
         with suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
             if fcntl is not None:
                 fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
                 locked = True
         yield locked
     finally:
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)
