@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 import quaver.files
-from quaver.files import Draft
+from quaver.files import Draft, draft_of, write_atomically
 
 PLACE = "file.bin"
 
@@ -120,3 +121,101 @@ def test_a_killed_writer_leaves_what_was_there_and_the_next_one_takes_over_its_d
 
     assert path.read_bytes() == b"new"
     assert os.listdir(path.parent) == [PLACE]
+
+
+# whole contents, links, devices
+
+
+def test_a_whole_content_takes_its_place_and_leaves_no_draft(path):
+    write_atomically(path, b"new")
+
+    assert path.read_bytes() == b"new"
+    assert os.listdir(path.parent) == [PLACE]
+
+
+def test_the_draft_of_a_killed_writer_is_removed_by_the_next_and_one_at_work_is_not(path):
+    code = (
+        "import os, pathlib, signal, sys; from quaver.files import draft_of\nwith draft_of(pathlib.Path(sys.argv[1]), b'x'):"
+    )
+    command = [sys.executable, "-c", f"{code}\n    os.kill(os.getpid(), signal.SIGKILL)", str(path)]
+    source = str(pathlib.Path(quaver.files.__file__).parent.parent)
+    assert subprocess.run(command, env=os.environ | {"PYTHONPATH": source}).returncode == -signal.SIGKILL
+    (left,) = set(os.listdir(path.parent)) - {PLACE}
+
+    with draft_of(path, b"slow") as at_work:
+        assert not (path.parent / left).exists()
+        write_atomically(path, b"fast")
+        assert at_work.read_bytes() == b"slow"
+
+    assert path.read_bytes() == b"fast"
+    assert os.listdir(path.parent) == [PLACE]
+
+
+@pytest.mark.parametrize("write", ["whole", "piece by piece"])
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_what_it_points_to_is_replaced_in_one_step(path, tmp_path, write, there):
+    (tmp_path / "elsewhere").mkdir()
+    target, link = tmp_path / "elsewhere" / "target", tmp_path / "link"
+    link.symlink_to("elsewhere/target")
+    if there:
+        target.write_bytes(b"old")
+        os.link(target, tmp_path / "same")
+
+    if write == "whole":
+        write_atomically(link, b"new")
+    else:
+        with Draft(link) as file:
+            file.write(b"new")
+
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert not there or (tmp_path / "same").read_bytes() == b"old"  # replaced, not written into
+    assert os.listdir(tmp_path / "elsewhere") == ["target"]
+
+
+def test_a_link_that_points_to_itself_is_an_error(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+
+    with pytest.raises(OSError, match="symbolic links"):
+        write_atomically(tmp_path / "loop", b"new")
+
+    assert os.listdir(tmp_path) == ["loop"]
+
+
+def test_a_device_is_written_into_and_stays(tmp_path):
+    before = os.stat("/dev/null")
+    (tmp_path / "link").symlink_to("/dev/null")
+
+    for path in (pathlib.Path("/dev/null"), tmp_path / "link"):
+        write_atomically(path, b"new")
+
+    assert (os.stat("/dev/null").st_rdev, os.stat("/dev/null").st_mode) == (before.st_rdev, before.st_mode)
+
+
+def test_a_pipe_is_written_into(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reading = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+
+    write_atomically(tmp_path / "pipe", b"new")
+
+    assert os.read(reading, 10) == b"new"
+    os.close(reading)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("into", ["pipe", "file"])
+def test_standard_output_is_written_into_between_what_is_printed(tmp_path, name, into):
+    code = "import pathlib, sys; from quaver.files import write_atomically; print('before'); "
+    code += f"write_atomically(pathlib.Path('{name}'), b'content\\n'); print('after')"
+    source = str(pathlib.Path(quaver.files.__file__).parent.parent)
+    options = {"env": os.environ | {"PYTHONPATH": source}, "check": True}
+
+    if into == "pipe":
+        output = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, **options).stdout
+    else:
+        with open(tmp_path / "file", "wb") as file:
+            subprocess.run([sys.executable, "-c", code], stdout=file, **options)
+        output = (tmp_path / "file").read_bytes()
+
+    assert output == b"before\ncontent\nafter\n"

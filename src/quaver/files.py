@@ -80,18 +80,22 @@ def _own_draft(place: Path) -> tuple[Path, BinaryIO]:
 
 def destination(path: Path) -> Path:
     """Where a file is that is written to ``path``: behind its links, if it is one."""
-    return Path(os.path.realpath(path)) if path.is_symlink() else path
+    if not path.is_symlink():
+        return path
+    place = Path(os.path.realpath(path))
+    if place.is_symlink():  # it points to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return place
 
 
 def is_stream(path: Path) -> bool:
     """Whether somebody listens at ``path``: a device, a pipe, a file that this process has open. It cannot be replaced."""
     if _descriptor(path) is not None:
         return True
-    try:
+    with suppress(OSError):
         mode = path.stat().st_mode
-    except FileNotFoundError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return False
 
 
 def _descriptor(path: Path) -> int | None:

@@ -14,14 +14,13 @@ from rich.table import Table
 from quaver.analysis import analyze
 from quaver.capture import capture
 from quaver.cli.bench import run_bench
-from quaver.cli.figures import write_report
+from quaver.cli.figures import write_file, write_report
 from quaver.cli.screen import Screen
 from quaver.config.recipe import Phase, QuantPhase
 from quaver.data import Loader, open_dataset
 from quaver.deployment import write_tree
 from quaver.errors import ConfigError
 from quaver.export import export
-from quaver.files import write_atomically
 from quaver.measure.verify import verify
 from quaver.models import MobileNetV1
 from quaver.pipeline import convert, quant_aware
@@ -91,7 +90,7 @@ def demo(
     with console.status("running the engine"):
         report |= deployed(int8, out, float_model, test)
     write_report(out / "report.json", report)
-    write_atomically(out / "metrics.jsonl", curves)
+    write_file(out / "metrics.jsonl", curves)
     write_page([out], out / "report.html")
     show(console, out, report, int8)
 

@@ -30,8 +30,10 @@ def write(model: onnx.ModelProto, path: Path, origin: dict[str, Any]) -> None:
     try:
         ov.save_model(converted, path, compress_to_fp16=False)  # batch norm's biases and steps are not ours to round
     except RuntimeError as error:  # its streams do not say why: mostly the disk is full
-        left = shutil.disk_usage(path.parent).free
-        raise OSError(f"OpenVINO could not write the file ({_last_line(error)}); the disk has {left} bytes left") from error
+        left = f"{shutil.disk_usage(path.parent).free:,} bytes"
+        raise OSError(
+            f"OpenVINO could not write the file ({_last_line(error)}). Is the disk full? It has {left} left"
+        ) from error
 
 
 def _last_line(error: Exception) -> str:

@@ -90,7 +90,10 @@ class Checkpoints:
         for name in self.names():
             if name > after:
                 path = self._record(name)
-                path.replace(path.with_suffix(".damaged"))
+                try:
+                    path.replace(path.with_suffix(".damaged"))
+                except OSError as error:
+                    raise StorageError(f"{path}: is damaged, and cannot be set aside: {error}.") from error
 
     def _not_written(self, name: str, error: OSError) -> str:
         names = [known for known in self.names() if known != name]
