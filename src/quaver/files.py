@@ -88,6 +88,15 @@ def destination(path: Path) -> Path:
     return place
 
 
+def name_or_content(path: Path) -> str | bytes:
+    """A file for libraries that know names in UTF-8 only: its name, or, where that is in another encoding, what it holds."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return path.read_bytes()
+    return str(path)
+
+
 def is_stream(path: Path) -> bool:
     """Whether somebody listens at ``path``: a device, a pipe, a file that this process has open. It cannot be replaced."""
     if _descriptor(path) is not None:

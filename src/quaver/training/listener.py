@@ -119,7 +119,10 @@ class TensorBoard(Listener):
                 '--tensorboard: the package is not installed. pip install "quaver[tensorboard]", or leave the flag out: '
                 "metrics.jsonl has the same figures."
             ) from error
-        self.writer = SummaryWriter(folder)  # type: ignore[no-untyped-call]
+        try:
+            self.writer = SummaryWriter(folder)  # type: ignore[no-untyped-call]
+        except (OSError, UnicodeEncodeError) as error:  # it knows names in UTF-8 only
+            raise StorageError(f"{folder}: TensorBoard cannot write there: {error}. Leave --tensorboard out.") from error
 
     def logged(self, line: Line) -> None:
         """Figures and speed."""
