@@ -38,4 +38,6 @@ def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[bool]:
         yield locked
     finally:
         if handle is not None:
+            if locked:
+                fcntl.flock(handle, fcntl.LOCK_UN)  # closing it is not enough where another thread has forked meanwhile
             os.close(handle)

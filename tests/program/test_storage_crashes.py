@@ -14,6 +14,8 @@ import torch
 import quaver
 from quaver.errors import StorageError
 
+TESTS, SOURCE = Path(__file__).parent.parent, Path(quaver.__file__).parent.parent
+
 
 def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
@@ -140,6 +142,7 @@ def test_a_folder_without_permission_is_a_storage_error(program, tmp_path):
 KILLING = """
 import json, os, random, signal, sys, time
 import torch, quaver
+from children import forked, killed_at
 
 torch.set_num_threads(1)
 random.seed(3)
@@ -148,35 +151,10 @@ programs = [quaver.load(source) for source in sources]
 quaver.save(programs[0], folder)
 
 
-def forked(work):
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    return child
-
-
 def save_for_ever():
     while True:
         for program in programs:
             quaver.save(program, folder)
-
-
-def save_and_die_at(call, nth):
-    def work():
-        works, count = getattr(os, call), [0]
-
-        def function(*args, **kwargs):
-            count[0] += 1
-            if count[0] == nth:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return works(*args, **kwargs)
-
-        setattr(os, call, function)
-        quaver.save(programs[1], folder)
-    return work
 
 
 def found():
@@ -199,8 +177,8 @@ for _ in range(20):
     report["random"].append([os.WTERMSIG(status), found()])
 for call, nth in [(call, nth) for call in ("replace", "fsync") for nth in (4, 3, 2, 1)]:
     quaver.save(programs[0], folder)
-    _, status = os.waitpid(forked(save_and_die_at(call, nth)), 0)
-    report["steps"][f"{call} {nth}"] = [os.WTERMSIG(status), found()]
+    number = killed_at(os, call, nth, lambda: quaver.save(programs[1], folder))
+    report["steps"][f"{call} {nth}"] = [number, found()]
 quaver.save(programs[0], folder)
 report["left"] = sorted(os.listdir(folder))
 print(json.dumps(report))
@@ -213,7 +191,8 @@ def killed(stages, tmp_path_factory) -> dict:
     place = tmp_path_factory.mktemp("killed")
     sources = [quaver.save(stages[stage], place / stage) for stage in ("trained", "int8")]
     command = [sys.executable, "-c", KILLING, str(place / "folder"), *map(str, sources)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    environment = os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}"}
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
 
 
 def test_a_kill_at_any_moment_leaves_one_of_the_two_programs_whole(killed):

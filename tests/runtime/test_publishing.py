@@ -66,46 +66,18 @@ def test_an_error_leaves_what_was_there(folder):
 
 
 KILLING = """
-import json, os, pathlib, shutil, signal, sys, time
-sys.path.insert(0, sys.argv[2])
+import json, os, pathlib, sys
 import test_publishing as t
-from quaver.runtime import publishing
+from children import killed_at
 from quaver.runtime.artefact import find
 
 folder = pathlib.Path(sys.argv[1])
-
-
-def forked(work):
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        finally:
-            os._exit(0)
-    return os.WTERMSIG(os.waitpid(child, 0)[1])
-
-
-def dying_at(owner, name, nth):
-    def work():
-        works, count = getattr(owner, name), [0]
-
-        def function(*args, **kwargs):
-            count[0] += 1
-            if count[0] == nth:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return works(*args, **kwargs)
-
-        setattr(owner, name, function)
-        t.put(folder, "new")
-    return work
-
-
 found = {}
 for owner, name in [(os, "mkdir"), (os, "fsync"), (os, "replace"), (os, "unlink"), (os, "rmdir"), (t, "fill")]:
     nth = 1
     while True:
         t.put(folder, "old")
-        if not forked(dying_at(owner, name, nth)):
+        if not killed_at(owner, name, nth, lambda: t.put(folder, "new")):
             break
         find(folder / "model.xml")  # as one who reads does
         found[f"{name} {nth}"] = sorted(set(t.held(folder).items()) - {("notes.txt", "mine")})
@@ -118,8 +90,9 @@ print(json.dumps([found, sorted(os.listdir(folder))]))
 def killed(tmp_path_factory):
     """What was found in the folder after exports that were killed at every step."""
     place = tmp_path_factory.mktemp("killed") / "out"
-    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
-    command = [sys.executable, "-c", KILLING, str(place), str(Path(__file__).parent)]
+    here = Path(__file__).parent
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (SOURCE, here, here.parent)))}
+    command = [sys.executable, "-c", KILLING, str(place)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
 
 
