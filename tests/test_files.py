@@ -4,12 +4,11 @@ import errno
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 
 import pytest
 
-import quaver.files
+from children import forked
 from quaver.files import Draft, draft_of, write_atomically
 
 PLACE = "file.bin"
@@ -99,20 +98,21 @@ def test_a_writer_that_opens_the_draft_just_before_it_is_renamed_is_refused(path
     assert path.read_bytes() == b"first"
 
 
-DYING = """
-import os, pathlib, runpy, signal, sys
+def killed_in(block):
+    """The signal that ended a child which entered a block, wrote, and killed itself there."""
 
-draft = runpy.run_path(sys.argv[1])["Draft"](pathlib.Path(sys.argv[2]))
-with draft as file:
-    file.write(bytes(100_000))
-    file.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
+    def work():
+        with block as file:
+            if not isinstance(file, pathlib.Path):
+                file.write(bytes(100_000))
+                file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return os.WTERMSIG(os.waitpid(forked(work), 0)[1])
 
 
 def test_a_killed_writer_leaves_what_was_there_and_the_next_one_takes_over_its_draft(path):
-    done = subprocess.run([sys.executable, "-c", DYING, quaver.files.__file__, str(path)])
-    assert done.returncode == -signal.SIGKILL
+    assert killed_in(Draft(path)) == signal.SIGKILL
     assert path.read_bytes() == b"old"
     assert len(os.listdir(path.parent)) == 2
 
@@ -134,12 +134,7 @@ def test_a_whole_content_takes_its_place_and_leaves_no_draft(path):
 
 
 def test_the_draft_of_a_killed_writer_is_removed_by_the_next_and_one_at_work_is_not(path):
-    code = (
-        "import os, pathlib, signal, sys; from quaver.files import draft_of\nwith draft_of(pathlib.Path(sys.argv[1]), b'x'):"
-    )
-    command = [sys.executable, "-c", f"{code}\n    os.kill(os.getpid(), signal.SIGKILL)", str(path)]
-    source = str(pathlib.Path(quaver.files.__file__).parent.parent)
-    assert subprocess.run(command, env=os.environ | {"PYTHONPATH": source}).returncode == -signal.SIGKILL
+    assert killed_in(draft_of(path, b"x")) == signal.SIGKILL
     (left,) = set(os.listdir(path.parent)) - {PLACE}
 
     with draft_of(path, b"slow") as at_work:
@@ -206,16 +201,19 @@ def test_a_pipe_is_written_into(tmp_path):
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 @pytest.mark.parametrize("into", ["pipe", "file"])
 def test_standard_output_is_written_into_between_what_is_printed(tmp_path, name, into):
-    code = "import pathlib, sys; from quaver.files import write_atomically; print('before'); "
-    code += f"write_atomically(pathlib.Path('{name}'), b'content\\n'); print('after')"
-    source = str(pathlib.Path(quaver.files.__file__).parent.parent)
-    options = {"env": os.environ | {"PYTHONPATH": source}, "check": True}
+    reading, writing = os.pipe() if into == "pipe" else (os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT), None)
 
-    if into == "pipe":
-        output = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, **options).stdout
-    else:
-        with open(tmp_path / "file", "wb") as file:
-            subprocess.run([sys.executable, "-c", code], stdout=file, **options)
-        output = (tmp_path / "file").read_bytes()
+    def work():
+        os.dup2(reading if writing is None else writing, 1)
+        sys.stdout = os.fdopen(1, "w")
+        print("before")
+        write_atomically(pathlib.Path(name), b"content\n")
+        print("after", flush=True)
 
-    assert output == b"before\ncontent\nafter\n"
+    os.waitpid(forked(work), 0)
+
+    if writing is None:
+        os.lseek(reading, 0, os.SEEK_SET)
+    assert os.read(reading, 100) == b"before\ncontent\nafter\n"
+    for handle in {reading, writing} - {None}:
+        os.close(handle)

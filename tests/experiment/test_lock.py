@@ -5,27 +5,27 @@ import os
 import platform
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import quaver
-from children import child
+from children import forked
 from quaver.cli.main import app
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.lock import NAME, RunLock, at_work
 from quaver.report import gather
 
-SOURCE = Path(quaver.__file__).parent.parent
 
+def killed_with_the_lock(folder, before=lambda: None):
+    """The signal that ended a child which took the lock of a folder, did something, and killed itself."""
 
-def script(*lines):
-    """Python that has taken the lock of the folder in its first argument, and goes on with these lines."""
-    head = ["import os, pathlib, signal, sys", "from quaver.experiment.lock import RunLock"]
-    code = [*head, "lock = RunLock().__enter__()", "lock.take(pathlib.Path(sys.argv[1]))", *lines]
-    return [sys.executable, "-c", "\n".join(code)], {"env": os.environ | {"PYTHONPATH": str(SOURCE)}}
+    def work():
+        RunLock().__enter__().take(folder)
+        before()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return os.WTERMSIG(os.waitpid(forked(work), 0)[1])
 
 
 def test_a_second_one_is_refused_with_the_first_ones_process_and_host(tmp_path):
@@ -49,8 +49,7 @@ def test_when_the_first_ends_nothing_is_left_and_the_second_goes_on(tmp_path):
 
 
 def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
-    command, options = script("os.kill(os.getpid(), signal.SIGKILL)")
-    assert subprocess.run([*command, tmp_path], **options).returncode == -signal.SIGKILL
+    assert killed_with_the_lock(tmp_path) == signal.SIGKILL
     assert (tmp_path / NAME).exists()
     assert at_work(tmp_path) == ""
 
@@ -61,15 +60,19 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
 
 
 def test_a_worker_that_outlives_its_process_does_not_hold_the_lock(tmp_path):
-    lines = ["ready = os.pipe()", "if os.fork() == 0:", "    os.write(ready[1], b'!')", "    signal.pause()"]
-    command, options = script(*lines, "os.read(ready[0], 1)", "os.kill(os.getpid(), signal.SIGKILL)")
+    reading, writing = os.pipe()
+    ended = killed_with_the_lock(tmp_path, lambda: os.write(writing, str(forked(signal.pause)).encode()))
+    worker = int(os.read(reading, 20))
+    os.close(reading)
+    os.close(writing)
 
-    with child([*command, tmp_path], stdout=None, stderr=None, **options) as process:
-        process.wait()
+    try:
         with RunLock() as lock:
             lock.take(tmp_path)
+    finally:
+        os.kill(worker, signal.SIGKILL)  # it was there all the while
 
-    assert process.returncode == -signal.SIGKILL
+    assert ended == signal.SIGKILL
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"process": "1", "host": 2}', "\x00" * 2000])
