@@ -22,3 +22,37 @@ def child(command, **options):
             os.killpg(started.pid, signal.SIGKILL)
         with started:  # closes its pipes, and waits
             pass
+
+
+def forked(work):
+    """The id of a child of this process, made by fork, which does some work and ends."""
+    started = os.fork()
+    if started == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return started
+
+
+def killed_at(owner, name, nth, work):
+    """The signal that ended a child that works and kills itself when a function is called for the nth time; or 0."""
+
+    def dying():
+        at_call(signal.SIGKILL, owner, name, nth)
+        work()
+
+    return os.WTERMSIG(os.waitpid(forked(dying), 0)[1])
+
+
+def at_call(number, owner, name, nth):
+    """Send this process a signal when a function is called for the nth time."""
+    works, calls = getattr(owner, name), []
+
+    def function(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == nth:
+            os.kill(os.getpid(), number)
+        return works(*args, **kwargs)
+
+    setattr(owner, name, function)

@@ -9,6 +9,7 @@ import onnx  # noqa: F401
 import onnxscript  # noqa: F401
 import openvino  # noqa: F401, imported before the first child is made, as are the others
 
+from children import at_call
 from quaver.cli.main import main
 
 
@@ -35,16 +36,3 @@ def forked(out, words, at=None, number=0):
         os.kill(child, number)
         os.kill(child, signal.SIGCONT)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def at_call(number, owner, name, nth):
-    """Send this process a signal when a function is called for the nth time."""
-    works, calls = getattr(owner, name), []
-
-    def function(*args, **kwargs):
-        calls.append(1)
-        if len(calls) == nth:
-            os.kill(os.getpid(), number)
-        return works(*args, **kwargs)
-
-    setattr(owner, name, function)

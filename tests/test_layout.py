@@ -9,8 +9,10 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "quaver"
 ORDER = [
     "errors",
+    "locks",
     "files",
     "formats",
+    "stores",
     "silence",
     "machine",
     "grid",

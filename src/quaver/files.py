@@ -1,26 +1,124 @@
-"""Write files so that a crash leaves the old one."""
+"""Write files so that a crash leaves the old one, and so that of writers who meet each leaves a whole one."""
 
 import errno
-import fcntl
 import os
-from contextlib import suppress
+import re
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import BinaryIO
 
+from quaver.locks import try_lock
+
+_OPEN_FILE = re.compile(r"/(?:dev|proc/(?:self|thread-self))/fd/(\d+)")
+_STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Put ``content`` at ``path`` in one step: until it is all on disk, what was there stays."""
-    draft = _draft_of(path)
+    """Put ``content`` at ``path`` in one step: until it is all on disk, what was there stays.
+
+    A link stays, and what it points to is replaced. A device or a pipe is written into.
+    """
+    if is_stream(path):
+        _write_into(path, content)
+        return
+    with draft_of(path, content) as draft:
+        take_place(draft, destination(path))
+
+
+@contextmanager
+def draft_of(path: Path, content: bytes) -> Iterator[Path]:
+    """A file beside ``path`` with ``content``, on disk; it is removed, unless the block gives it another name."""
+    place = destination(path)
+    for left in dead_drafts(path):
+        left.unlink(missing_ok=True)
+    draft, file = _own_draft(place)
     try:
-        with open(draft, "wb") as file:
+        with file:  # closed last: the lock, which goes with it, says that somebody is at work
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(draft, path)
+            yield draft
     finally:
         draft.unlink(missing_ok=True)
-    _sync_folder(path)
+
+
+def take_place(draft: Path, path: Path) -> None:
+    """Give a draft its name, in the one step that counts."""
+    os.replace(draft, path)
+    sync_folder(path.parent)
+
+
+def dead_drafts(path: Path) -> list[Path]:
+    """What processes that were killed left of their attempts to write ``path``."""
+    place = destination(path)
+    form = re.compile(rf"\.{re.escape(place.name)}\.[0-9a-f]{{8}}\.draft")
+    return [file for file in place.parent.iterdir() if form.fullmatch(file.name) and _is_left(file)]
+
+
+def _is_left(draft: Path) -> bool:
+    with suppress(OSError), open(draft, "rb") as file:
+        return try_lock(file.fileno())
+    return False
+
+
+def _own_draft(place: Path) -> tuple[Path, BinaryIO]:
+    """A new file beside ``place``, locked, so that nobody takes it for one that was left."""
+    while True:
+        draft = place.with_name(f".{place.name}.{token_hex(4)}.draft")
+        file = open(draft, "xb")  # noqa: SIM115, its lock goes with it
+        with suppress(OSError):  # no locks here: then nobody takes anything for left
+            if not try_lock(file.fileno()) or not _is_still(draft, file):
+                file.close()  # somebody looked just then, and removed it
+                continue
+        return draft, file
+
+
+def destination(path: Path) -> Path:
+    """Where a file is that is written to ``path``: behind its links, if it is one."""
+    if not path.is_symlink():
+        return path
+    place = Path(os.path.realpath(path))
+    if place.is_symlink():  # it points to itself
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return place
+
+
+def name_or_content(path: Path) -> str | bytes:
+    """A file for libraries that know names in UTF-8 only: its name, or, where that is in another encoding, what it holds."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return path.read_bytes()
+    return str(path)
+
+
+def is_stream(path: Path) -> bool:
+    """Whether somebody listens at ``path``: a device, a pipe, a file that this process has open. It cannot be replaced."""
+    if _descriptor(path) is not None:
+        return True
+    with suppress(OSError):
+        mode = path.stat().st_mode
+        return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
+    return False
+
+
+def _descriptor(path: Path) -> int | None:
+    """The open file of this process that a path such as ``/dev/stdout`` names."""
+    name = os.path.abspath(path)
+    found = _OPEN_FILE.fullmatch(name)
+    return int(found[1]) if found else _STANDARD.get(name)
+
+
+def _write_into(path: Path, content: bytes) -> None:
+    sys.stdout.flush()  # what was printed before comes before
+    number = _descriptor(path)
+    with open(path if number is None else os.dup(number), "wb") as file:
+        file.write(content)
 
 
 class Draft:
@@ -31,8 +129,8 @@ class Draft:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.draft = _draft_of(path)
+        self.path = destination(path)
+        self.draft = self.path.with_name(f".{self.path.name}.draft")
 
     def __enter__(self) -> BinaryIO:
         # not emptied before it is locked: it may be another process's, at work
@@ -57,28 +155,32 @@ class Draft:
                 self.file.close()
 
     def _lock(self) -> None:
-        fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not self.draft.exists() or not os.path.samestat(os.stat(self.draft), os.fstat(self.file.fileno())):
+        if not try_lock(self.file.fileno()):
+            raise BlockingIOError(errno.EAGAIN, "another process is writing it")
+        if not _is_still(self.draft, self.file):
             raise BlockingIOError(errno.EAGAIN, "another process has just written it")
 
     def _take_place(self) -> None:
         try:
             self.file.flush()
             os.fsync(self.file.fileno())
-            os.replace(self.draft, self.path)
+            take_place(self.draft, self.path)
         except BaseException:
             self.draft.unlink(missing_ok=True)
             raise
-        _sync_folder(self.path)
 
 
-def _draft_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.draft")
+def _is_still(path: Path, file: BinaryIO) -> bool:
+    """Whether an open file goes by this name."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    return False
 
 
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path.parent, os.O_RDONLY)
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder outlast a crash."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the new name, too, must outlast a crash
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)

@@ -46,6 +46,14 @@ class Format:
             raise StorageError(f"{path}: version {whole.get('version')!r} of the format; this Quaver reads {self.version}.")
         return {key: value for key, value in whole.items() if key not in self.stamp}
 
+    def is_foreign(self, path: Path) -> bool:
+        """Whether this is clearly a file of others: whole, and of no format of this name."""
+        try:
+            whole = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return False
+        return not isinstance(whole, dict) or whole.get("format") != self.name
+
     def sealed(self, body: dict[str, Any]) -> bytes:
         """A file that holds ``body`` and its checksum."""
         text = _plain(body)

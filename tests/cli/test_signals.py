@@ -75,7 +75,7 @@ def test_the_exit_code_is_that_of_the_signal(runs):
 
 def test_the_step_ends_and_is_saved_and_the_message_says_how_to_go_on(runs):
     _, (_, stops, _) = runs
-    how = "Go on with: quaver quantize --checkpoint 'stopped thrice'"
+    how = "Go on with: quaver quantize --checkpoint 'stopped thrice' --model tiny:net"
 
     assert [(words, checkpoint) for _, words, checkpoint in stops] == [
         (f"stopped at epoch 0, batch 3, and saved. {how}", "float-000000003.json"),

@@ -210,7 +210,7 @@ def test_a_finished_run_can_be_gone_on_with_and_ends_at_once(tmp_path):
     first = run("train", *SMALL, "--num_epochs", "1", "--model_save_dir", tmp_path)
     before = (tmp_path / "fp32.safetensors").read_bytes()
 
-    again = run("train", "--checkpoint", tmp_path)
+    again = run("train", "--checkpoint", tmp_path, "--model", "tiny:net")
 
     assert (first.exit_code, again.exit_code) == (0, 0)
     assert "batch[0]" not in again.output
@@ -220,7 +220,7 @@ def test_a_finished_run_can_be_gone_on_with_and_ends_at_once(tmp_path):
 def test_a_run_goes_on_with_more_epochs(tmp_path):
     run("train", *SMALL, "--num_epochs", "1", "--model_save_dir", tmp_path)
 
-    done = run("train", "--checkpoint", tmp_path, "--num_epochs", "2")
+    done = run("train", "--checkpoint", tmp_path, "--model", "tiny:net", "--num_epochs", "2")
 
     assert done.exit_code == 0
     assert "train.num_epochs is not what the run was started with" in done.output

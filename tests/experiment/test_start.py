@@ -1,6 +1,8 @@
 """How a run begins in a folder, and how it goes on."""
 
+import shlex
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,10 @@ import torch
 
 import quaver
 from quaver.config.load import load_recipe
+from quaver.config.options import as_written
 from quaver.config.recipe import QuantPhase, Recipe
 from quaver.errors import ConfigError
-from quaver.experiment.folder import RunFolder
+from quaver.experiment.folder import FORMAT, RunFolder
 from quaver.experiment.plausible import dataset_name, problems_of
 from quaver.experiment.start import start
 from quaver.training.checkpoint import Checkpoint
@@ -217,6 +220,54 @@ def test_an_option_that_changes_the_result_is_said_and_one_that_does_not_is_not(
 
     assert len(said) == 1
     assert "quantize.lr is not what the run was started with" in said[0]
+
+
+# what a folder names is not run
+
+
+def run_of(folder, model, options, with_checkpoint):
+    """A folder as it may have been received from anyone: a run of a model that is code."""
+    recipe = replace(load_recipe(None, {}, "quantize"), model=model, model_options=options)
+    record = {"command": "quantize", "recipe": recipe.record(), "phase": "quantize"}
+    if with_checkpoint:
+        RunFolder(folder).checkpoints.save(Checkpoint("quantize-000000010", {"x": torch.zeros(2)}, record))
+    else:
+        folder.mkdir()
+        RunFolder(folder).started.write_bytes(FORMAT.sealed({"command": "quantize", "recipe": recipe.record()}))
+    return folder
+
+
+MODELS = {"subprocess:call": {"args": "x"}, "timm/resnet18": {"checkpoint_path": "x"}, "torchvision:vgg11": {}}
+
+
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+@pytest.mark.parametrize(("model", "options"), MODELS.items())
+def test_a_model_that_is_code_is_not_taken_from_a_folder(tmp_path, said, model, options, with_checkpoint):
+    folder = run_of(tmp_path / "received", model, options, with_checkpoint)
+    flags = {"model": model} | ({"model_options": as_written(options)} if options else {})
+
+    with pytest.raises(ConfigError, match=r"what a folder names is not run.* add --model") as refused:
+        start("quantize", None, {}, str(folder), said.append)
+
+    added = shlex.split(str(refused.value).partition("add ")[2])
+    assert dict(zip(added[::2], added[1::2], strict=True)) == {f"--{name}": value for name, value in flags.items()}
+    begun = start("quantize", None, flags, str(folder), said.append)
+    assert (begun.recipe.model, begun.recipe.model_options) == (model, options)
+    assert shlex.split(begun.resume)[2:] == ["--checkpoint", str(folder), *added]
+
+
+def test_options_of_a_model_that_is_code_are_not_taken_from_a_folder(tmp_path, said):
+    folder = run_of(tmp_path / "received", "timm/resnet18", {"checkpoint_path": "evil.pth"}, True)
+
+    with pytest.raises(ConfigError, match=r"add --model_options checkpoint_path=evil\.pth$"):
+        start("quantize", None, {"model": "timm/resnet18"}, str(folder), said.append)
+
+
+def test_a_recipe_of_the_users_own_may_name_code(tmp_path, said):
+    folder = run_of(tmp_path / "run", "mine:net", {}, True)
+    (tmp_path / "recipe.yaml").write_text("model: mine:net")
+
+    assert start("quantize", tmp_path / "recipe.yaml", {}, str(folder), said.append).recipe.model == "mine:net"
 
 
 def test_checkpoint_and_pretrained_weights_exclude_each_other(stopped, said):

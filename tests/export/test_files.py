@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import sys
 
 import numpy as np
@@ -159,3 +160,29 @@ def test_a_file_in_the_way_is_named(frozen, tmp_path):
     with pytest.raises(StorageError, match="taken: cannot be written to"):
         quaver.export(frozen, tmp_path / "taken")
     assert (tmp_path / "taken").read_text() == "mine"
+
+
+@pytest.mark.parametrize("target", SUFFIX)
+def test_a_full_disk_is_a_storage_error_and_the_old_files_stay(frozen, tmp_path, target):
+    quaver.export(frozen, tmp_path, target=target)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limit[1]))  # bytes: the weights do not fit
+    try:
+        with pytest.raises(StorageError, match=r"cannot be written to: .*What was there is untouched"):
+            quaver.export(frozen, tmp_path, target=target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_draft_that_a_killed_export_left_goes_with_the_next(frozen, tmp_path):
+    left = tmp_path / ".quaver-draft-0123abcd" / "0"
+    left.mkdir(parents=True)
+    (left / "model.onnx").write_text("half")
+
+    quaver.export(frozen, tmp_path, target="onnx")
+
+    assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.json"}

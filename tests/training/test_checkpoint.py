@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import resource
+import shutil
 import signal
 from math import inf, nan
 
@@ -315,12 +316,46 @@ def test_training_on_a_full_disk_stops_with_that_error(tmp_path):
     assert job.checkpoints.newest(print).name == "quantize-000000000"
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [('{"format":"x"}', "not a checkpoint that Quaver wrote"), ('{"format":"quaver.checkpoint","version":9}', "version 9")],
-)
-def test_a_foreign_file_is_named(tmp_path, content, words):
-    (tmp_path / "a.json").write_text(content)
+def test_a_checkpoint_of_another_version_is_named(tmp_path):
+    (tmp_path / "quantize-000000001.json").write_text('{"format":"quaver.checkpoint","version":9}')
 
-    with pytest.raises(StorageError, match=words):
+    with pytest.raises(StorageError, match="version 9"):
         Checkpoints(tmp_path).newest(print)
+
+
+FOREIGN = {
+    "notes.json": '{"format":"x"}',
+    "quantize-000000009.json": '{"mine": 1}',
+    "float-000000001.json": "[]",
+    "ema.safetensors": "mine",
+    "quantize-000000001-0123456789abcdef.safetensors": "mine",
+    "notes.draft": "mine",
+    ".quantize-000000001.json.draft": "mine",
+}
+
+
+def test_files_of_others_are_no_checkpoints_and_are_never_removed(tmp_path):
+    for name, content in FOREIGN.items():
+        (tmp_path / name).write_text(content)
+    checkpoints = Checkpoints(tmp_path)
+
+    assert checkpoints.newest(print) is None
+    for number in range(2, 6):
+        checkpoints.save(some(number))
+
+    assert checkpoints.names() == ["quantize-000000004", "quantize-000000005"]
+    assert {name: (tmp_path / name).read_text() for name in FOREIGN} == FOREIGN
+    assert len(os.listdir(tmp_path)) == len(FOREIGN) + 4
+
+
+def test_tensors_that_two_checkpoints_share_by_name_are_not_removed_with_the_first(tmp_path):
+    """An index that names another's tensors, as a copy of it does."""
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(some(1))
+    shutil.copy(tmp_path / "quantize-000000001.json", tmp_path / "quantize-000000009.json")
+
+    for number in (2, 3):
+        checkpoints.save(some(number))
+
+    assert checkpoints.names() == ["quantize-000000003", "quantize-000000009"]
+    assert checkpoints.read("quantize-000000009").record["number"] == 1

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from quaver.cli.bench_tables import show_findings, show_footprints, show_latencies, show_layers, show_totals
-from quaver.cli.figures import write_report
+from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.config.check import nearest
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
@@ -77,6 +77,7 @@ def bench(
     """
     if json is not None and not json.absolute().parent.is_dir():
         raise ConfigError(f"--json {json}: there is no folder {json.parent} to write it to. Make it, or name another.")
+    refuse_unwritable(json)
     report = run_bench(
         Console(),
         artefacts,

@@ -22,6 +22,7 @@ from quaver.data.image_list import ListedImage, count_of, read_image_list, refus
 from quaver.data.images import read_image
 from quaver.data.parallel import in_order
 from quaver.errors import ConfigError, DataError
+from quaver.files import is_stream
 
 _COMMAND = "quaver convert-data"
 _COLUMNS = (TextColumn("converting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -111,8 +112,9 @@ def _refuse_places(folder: Path, list_file: Path, out: Path, report: Path) -> No
     """Everything that would fail, or destroy something, at the end."""
     if not folder.is_dir():
         raise ConfigError(f"{folder}: this is not a folder. First comes the folder of images, then the list, then the file.")
-    if out.is_dir():
-        raise ConfigError(f"{out}: this is a folder. Name the file to write.")
+    if out.is_dir() or is_stream(out):
+        kind = "folder" if out.is_dir() else "device or a pipe"
+        raise ConfigError(f"{out}: this is a {kind}. Name the file to write.")
     if out.suffix == ".json":
         raise ConfigError(f"{out}: the figures go to this name. Give the data file another ending, such as .bin.")
     if out.resolve() == list_file.resolve():

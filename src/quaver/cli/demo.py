@@ -14,19 +14,18 @@ from rich.table import Table
 from quaver.analysis import analyze
 from quaver.capture import capture
 from quaver.cli.bench import run_bench
-from quaver.cli.figures import write_report
+from quaver.cli.figures import write_file, write_report
 from quaver.cli.screen import Screen
 from quaver.config.recipe import Phase, QuantPhase
 from quaver.data import Loader, open_dataset
 from quaver.deployment import write_tree
 from quaver.errors import ConfigError
 from quaver.export import export
-from quaver.files import write_atomically
 from quaver.measure.verify import verify
 from quaver.models import MobileNetV1
 from quaver.pipeline import convert, quant_aware
 from quaver.program import Program
-from quaver.program.storage import WEIGHTS_PATTERN
+from quaver.program.storage import weights_file
 from quaver.report import write_report as write_page
 from quaver.training.classification import Classification
 from quaver.training.job import Job
@@ -85,13 +84,13 @@ def demo(
     with console.status("writing float/, int8/ and mobile/, and opening them again"):
         write_tree(frozen, out)
         float_model = export(as_trained, out / "fp32" / "model.xml")
-    report["int8_bytes"] = sum(file.stat().st_size for file in (out / "int8").glob(WEIGHTS_PATTERN))
+    report["int8_bytes"] = weights_file(out / "int8").stat().st_size
     with console.status("looking at every layer"):
         analyze(qat, islice(batches.epoch(0), 8)).save(out / "analysis.json")
     with console.status("running the engine"):
         report |= deployed(int8, out, float_model, test)
     write_report(out / "report.json", report)
-    write_atomically(out / "metrics.jsonl", curves)
+    write_file(out / "metrics.jsonl", curves)
     write_page([out], out / "report.html")
     show(console, out, report, int8)
 

@@ -1,7 +1,9 @@
 """``quaver``: the commands, and how their errors are shown."""
 
 import functools
+import sys
 from collections.abc import Callable
+from io import TextIOWrapper
 from typing import Any
 
 import typer
@@ -65,4 +67,7 @@ def quaver() -> None:
 
 def main() -> None:
     """Run a command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # names of files may be in any encoding
     app()

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from quaver.cli.figures import write_report
+from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.data.binary import BinaryData, load_binary
 from quaver.errors import ConfigError, DataError
 from quaver.measure.accuracy import top_k_hits
@@ -79,6 +79,7 @@ def run_tester(
     """
     if json is not None and not json.absolute().parent.is_dir():
         raise ConfigError(f"--json {json}: there is no folder {json.parent} to write it to. Make it, or name another.")
+    refuse_unwritable(json)
     with_labels = with_accuracy_layer is Truth.TRUE
     data = load_binary(infer_data, check_labels=with_labels)
     batches = -(-len(data) // batch_size)

@@ -18,6 +18,7 @@ from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
 from quaver.errors import StoppedError
 from quaver.experiment.journey import Journey
+from quaver.experiment.lock import RunLock
 from quaver.experiment.outcome import float_report, int8_report
 from quaver.experiment.setting import Setting, setting_of, wants_accelerator
 from quaver.experiment.start import Start, start
@@ -87,8 +88,9 @@ def carried_out(command: Command, flags: dict[str, str], console: Console) -> It
     checkpoint = flags.pop("checkpoint", "")
     ranks = join(accelerator=wants_accelerator(load_recipe(file, flags, command)))
     # of several processes one may wait for the others, and hears of no signal till they come: it ends as torchrun has it
-    with Screen(console) as screen, termination_as_interrupt() if ranks.world == 1 else nullcontext():
-        begun = start(command, file, flags, checkpoint, screen.said) if ranks.first else None
+    stoppable = termination_as_interrupt() if ranks.world == 1 else nullcontext()
+    with Screen(console) as screen, RunLock() as lock, stoppable:
+        begun = start(command, file, flags, checkpoint, screen.said, lock.take) if ranks.first else None
         begun = ranks.from_first(begun)
         assert begun is not None
         journey = Journey(begun, setting_of(begun.recipe, ranks), listeners(begun, ranks, screen))

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.errors import ConfigError, DataError
-from quaver.files import Draft
+from quaver.files import Draft, is_stream
 
 MAGIC = b"QUAVERB1"
 REFERENCE_SHAPE, REFERENCE_CLASSES = (3, 224, 224), 1000
@@ -163,6 +163,8 @@ class BinaryWriter:
         return len(self.labels)
 
     def __enter__(self) -> "BinaryWriter":
+        if is_stream(self.path):
+            raise DataError(f"{self.path}: this is a device or a pipe. Name a file.")
         with self._words():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file: BinaryIO = self._draft.__enter__()

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,10 +70,13 @@ class RunFolder:
         """The figures at the end; a run that has it is finished."""
         return self.path / "report.json"
 
-    def begin(self, command: Command, recipe: Recipe, say: Say) -> None:
-        """Make room for a new run. What was made here before is set aside; a run that can go on is not touched."""
+    def refuse_file(self) -> None:
+        """An error if there is a file where the folder should be."""
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path}: this is a file. Name a folder, or one that does not exist yet.")
+
+    def begin(self, command: Command, recipe: Recipe, say: Say) -> None:
+        """Make room for a new run. What was made here before is set aside; a run that can go on is not touched."""
         finished = self.report.exists()
         if self.checkpoints.names() and not finished:
             raise ConfigError(
@@ -105,11 +107,6 @@ class RunFolder:
             raise StorageError(f"{self.path}: cannot be written to: {error}.") from error
         if aside is not None:
             say(f"{what}. What was there is kept in {aside}.")
-
-    def sweep(self) -> None:
-        """Remove the drafts that a killed run left among its artefacts."""
-        for draft in [*self.path.glob("int8/.*"), *self.path.glob("mobile/.*"), *self.path.glob("float/.*")]:
-            shutil.rmtree(draft, ignore_errors=True) if draft.is_dir() else draft.unlink(missing_ok=True)
 
     def write_weights(self, weights: dict[str, Tensor]) -> None:
         """The float weights, in one step."""

@@ -17,7 +17,7 @@ from quaver.export import form_for
 from quaver.measure.verify import verify
 from quaver.pipeline import convert
 from quaver.program import Program
-from quaver.program.storage import WEIGHTS_PATTERN
+from quaver.program.storage import weights_file
 from quaver.runtime import load
 from quaver.targets import EXECUTORCH, ONNX, OPENVINO, TARGETS, Target
 
@@ -32,7 +32,6 @@ def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
 def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
     """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
     frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
-    folder.sweep()
     left_out: list[str] = []
     write_tree(frozen, folder.path, left_out=left_out.append)
     ops = int8.ops()
@@ -41,7 +40,7 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
     report |= _named("int8", setting.alone().task.evaluate(form_for(int8, target), setting.alone().test))
     report |= {
         "fp32_bytes": _bytes(before),
-        "int8_bytes": sum(file.stat().st_size for file in (folder.path / "int8").glob(WEIGHTS_PATTERN)),
+        "int8_bytes": weights_file(folder.path / "int8").stat().st_size,
         "quantized_ops": sum(op.quantized for op in ops),
         "float_ops": {op.name: op.reason for op in ops if not op.quantized},
         "rollbacks": before.rollbacks + after.rollbacks,

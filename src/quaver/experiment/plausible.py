@@ -10,7 +10,7 @@ from quaver.data.opening import NAMES
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.folder import weights_at
 from quaver.models.by_name import canonical
-from quaver.models.outside import split
+from quaver.models.outside import is_outside
 
 DETECTORS = ("yolov3_mobilenet_v1",)
 
@@ -54,7 +54,7 @@ def _recognized(place: Path) -> str | None:
 def _model(recipe: Recipe) -> list[str]:
     found = []
     try:
-        known = "" if ":" in recipe.model or split(recipe.model)[1] else canonical(recipe.model)
+        known = "" if is_outside(recipe.model) else canonical(recipe.model)
         if known and (known in DETECTORS) != (dataset_name(recipe) == "voc"):
             found.append(
                 f"model={recipe.model!r} and dataset={dataset_name(recipe)!r}: one is for detection, the other is not. voc "

@@ -1,16 +1,18 @@
 """How a run begins: its recipe from a file, from flags, or from a checkpoint it goes on from."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quaver.config.load import Command, load_recipe, recipe_of, with_flags
+from quaver.config.options import as_written
 from quaver.config.recipe import Recipe
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.folder import FORMAT, RunFolder
 from quaver.experiment.plausible import dataset_name, problems_of
+from quaver.models.outside import is_outside
 from quaver.training.checkpoint import Checkpoint, Say
 
 # what may differ when a run goes on without the result being another
@@ -34,11 +36,22 @@ class Start:
     @property
     def resume(self) -> str:
         """What to type to go on."""
-        return f"quaver {self.command} --checkpoint {shlex.quote(str(self.folder.path))}"
+        own = [word for name, value in _code(self.recipe).items() for word in (f"--{name}", value)]
+        return shlex.join(["quaver", self.command, "--checkpoint", str(self.folder.path), *own])
 
 
-def start(command: Command, file: Path | None, flags: Mapping[str, Any], checkpoint: str, say: Say) -> Start:
-    """Read what there is to read, refuse what cannot work, and make the folder ready."""
+def start(
+    command: Command,
+    file: Path | None,
+    flags: Mapping[str, Any],
+    checkpoint: str,
+    say: Say,
+    claim: Callable[[Path], None] = lambda folder: None,
+) -> Start:
+    """Read what there is to read, refuse what cannot work, and make the folder ready.
+
+    ``claim`` is called with the folder before anything in it is looked at.
+    """
     if checkpoint and flags.get("pretrained_fp32_model"):
         raise ConfigError(
             "--checkpoint and --pretrained_fp32_model exclude each other: a checkpoint has weights of its own. Give the "
@@ -46,12 +59,14 @@ def start(command: Command, file: Path | None, flags: Mapping[str, Any], checkpo
         )
     recipe = _recipe(file, flags, command)
     if checkpoint:
-        found = _go_on(command, recipe if file else None, flags, checkpoint, say)
+        found = _go_on(command, recipe if file else None, flags, checkpoint, say, claim)
         if found is not None:
             return found
         recipe = _recipe(file, dict(flags) | {"model_save_dir": str(RunFolder.of(checkpoint).path)}, command)
     _refuse_implausible(recipe, command)
     folder = RunFolder(Path(recipe.model_save_dir))
+    folder.refuse_file()
+    claim(folder.path)
     folder.begin(command, recipe, say)
     return Start(command, recipe, folder)
 
@@ -62,13 +77,22 @@ def _recipe(file: Path | None, flags: Mapping[str, Any], command: Command) -> Re
     return load_recipe(file, flags, command, DETECTION) if dataset_name(recipe) == "voc" else recipe
 
 
-def _go_on(command: Command, recipe: Recipe | None, flags: Mapping[str, Any], checkpoint: str, say: Say) -> Start | None:
+def _go_on(
+    command: Command,
+    recipe: Recipe | None,
+    flags: Mapping[str, Any],
+    checkpoint: str,
+    say: Say,
+    claim: Callable[[Path], None],
+) -> Start | None:
     """The run in a folder from its newest whole checkpoint on, or from its beginning if it never came so far as to write
     one; None if no run was ever started there.
     """
     folder = RunFolder.of(checkpoint)
     if not folder.path.exists() and flags.get("model_save_dir") != checkpoint:
         raise ConfigError(f"--checkpoint {checkpoint}: there is no such folder. Leave the flag out to start a run.")
+    folder.refuse_file()
+    claim(folder.path)
     saved = folder.checkpoints.newest(say)
     if saved is None:
         say(f"{folder.path} holds no checkpoint yet: starting from the beginning.")
@@ -81,7 +105,10 @@ def _go_on(command: Command, recipe: Recipe | None, flags: Mapping[str, Any], ch
     stored = recipe_of(record["recipe"], saved.name if saved else str(folder.started), found)
     if found:
         raise StorageError("\n".join(found))
+    of_folder = recipe is None
     recipe = with_flags(recipe or stored, flags, command, found)
+    if of_folder:
+        _refuse_code_of_folder(recipe, flags, checkpoint)
     _refuse_implausible(recipe, command)
     if saved is None:
         folder.begin_again(say)
@@ -93,6 +120,24 @@ def _go_on(command: Command, recipe: Recipe | None, flags: Mapping[str, Any], ch
         folder.reopen(say)
     folder.checkpoints.set_aside(after=saved.name)
     return Start(command, recipe, folder, saved)
+
+
+def _code(recipe: Recipe) -> dict[str, str]:
+    """The flags that choose code: the model and its options, if it is not one of the zoo."""
+    if not is_outside(recipe.model):
+        return {}
+    options = {"model_options": as_written(recipe.model_options)} if recipe.model_options else {}
+    return {"model": recipe.model, **options}
+
+
+def _refuse_code_of_folder(recipe: Recipe, flags: Mapping[str, Any], checkpoint: str) -> None:
+    """What is read from a folder is data: code is run only if whoever typed the command named it."""
+    unnamed = [word for name, value in _code(recipe).items() if name not in flags for word in (f"--{name}", value)]
+    if unnamed:
+        raise ConfigError(
+            f"--checkpoint {checkpoint}: this run is of {recipe.model!r}, a model from outside the zoo. That is code, and "
+            f"what a folder names is not run. If you know it and trust it, add {shlex.join(unnamed)}"
+        )
 
 
 def _changed(stored: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

@@ -1,10 +1,8 @@
 """``quaver.export``: a frozen program as a file that an engine runs."""
 
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
 from quaver.program import Program, Stage
 from quaver.runtime import Runner, load
 from quaver.runtime.artefact import checksum, provenance_file
+from quaver.runtime.publishing import draft_in, publish
 from quaver.runtime.trial import tried
 from quaver.targets import TARGETS, Target
 
@@ -42,42 +41,38 @@ def export_each(program: Program, paths: Mapping[str, str | Path]) -> list[Path]
     """`export` for several engines, by name; what their files have in common is made once. All are written, or none."""
     common: dict[str, Any] = {}
     drafts: dict[Path, Path] = {}
-    try:
+    files: list[Path] = []
+    with ExitStack() as stack:
         for target, path in paths.items():
-            _draft(program, path, target, common, drafts)
-        for file, draft in drafts.items():
-            _put(draft, file)
-    finally:
-        for draft in drafts.values():
-            shutil.rmtree(draft, ignore_errors=True)
-    return list(drafts)
+            file, ready = _checked(program, path, target)
+            with _words(file.parent):
+                if file.parent not in drafts:
+                    drafts[file.parent] = stack.enter_context(draft_in(file.parent))
+                own = drafts[file.parent] / str(len(files))
+                own.mkdir()
+                _write(ready, own / file.name, TARGETS[target], common)
+            files.append(file)
+        for folder, draft in drafts.items():
+            with _words(folder):
+                publish(draft)
+    return files
 
 
-def _draft(program: Program, path: str | Path, target: str, common: dict[str, Any], drafts: dict[Path, Path]) -> None:
-    """Write and compare an artefact in a folder beside its place, which is added to ``drafts``."""
+def _checked(program: Program, path: str | Path, target: str) -> tuple[Path, Program]:
+    """The file to be written, and the program in the form for it, if both can be."""
     check("export", {"target": target}, {"target": one_of(*TARGETS)})
     if not isinstance(program, Program):
         raise StageError(f"export: takes a program from quaver.convert, not {type(program).__name__}.")
-    runtime = TARGETS[target]
-    file = _file(Path(path), runtime)
-    ready = form_for(program, runtime)
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        drafts[file] = Path(tempfile.mkdtemp(prefix=f".{file.name}.", dir=file.parent))
-    except OSError as error:
-        raise StorageError(f"{file.parent}: cannot be written to: {error}.") from error
-    try:
-        _write(ready, drafts[file] / file.name, runtime, common)
-    except OSError as error:
-        raise StorageError(f"{file}: could not be written: {error}.") from error
+    return _file(Path(path), TARGETS[target]), form_for(program, TARGETS[target])
 
 
-def _put(draft: Path, file: Path) -> None:
+@contextmanager
+def _words(folder: Path) -> Iterator[None]:
+    """What the disk refuses, as an error of ours."""
     try:
-        for written in (*draft.glob("*.bin"), *draft.glob(f"*{file.suffix}"), *draft.glob("*.json")):
-            os.replace(written, file.with_name(written.name))
+        yield
     except OSError as error:
-        raise StorageError(f"{file}: could not be written: {error}.") from error
+        raise StorageError(f"{folder}: cannot be written to: {error}. What was there is untouched.") from error
 
 
 def form_for(program: Program, target: Target) -> Program:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,21 @@ def write(model: onnx.ModelProto, path: Path, origin: dict[str, Any]) -> None:
         ready = _scaled_apart(_padded_apart(model))
         converted = ov.convert_model(BytesIO(ready.SerializeToString()))  # a path it would split at commas
     except Exception as error:  # OpenVINO's frontends raise classes of their own
-        reason = (str(error).strip().splitlines() or [""])[-1]
-        raise EngineError(f"export: OpenVINO cannot read the program: {reason}") from error
+        raise EngineError(f"export: OpenVINO cannot read the program: {_last_line(error)}") from error
     _store_signed_from_zero(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
-    ov.save_model(converted, path, compress_to_fp16=False)  # batch norm's biases and steps are not ours to round
+    try:
+        ov.save_model(converted, path, compress_to_fp16=False)  # batch norm's biases and steps are not ours to round
+    except RuntimeError as error:  # its streams do not say why: mostly the disk is full
+        left = f"{shutil.disk_usage(path.parent).free:,} bytes"
+        raise OSError(
+            f"OpenVINO could not write the file ({_last_line(error)}). Is the disk full? It has {left} left"
+        ) from error
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[-1]
 
 
 def _padded_apart(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import EngineError
+from quaver.files import name_or_content
 from quaver.measure.file_graph import ROUNDS, Node, onnx_graph, openvino_graph
 from quaver.measure.latency import random_batch
 from quaver.operators import WEIGHTED as WEIGHTED_OPS
@@ -211,7 +212,7 @@ def _onnxruntime(path: Path, threads: int, batch: int, rounds: int) -> list[Laye
         options.log_severity_level = 3
         options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "profile")
         options.optimized_model_filepath = str(Path(folder) / "rewritten.onnx")
-        session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(name_or_content(path), options, providers=["CPUExecutionProvider"])
         feed = {port.name: value for port, value in zip(session.get_inputs(), inputs, strict=True)}
         for _ in range(WARMUP + rounds):
             session.run(None, feed)

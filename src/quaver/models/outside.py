@@ -29,6 +29,15 @@ def split(name: str) -> tuple[str, bool, str]:
     return "", False, name
 
 
+def is_outside(name: str) -> bool:
+    """Whether a name is not one of the zoo's, but stands for code of others.
+
+    >>> is_outside("package.module:function"), is_outside("timm/resnet18"), is_outside("resnet18")
+    (True, True, False)
+    """
+    return ":" in name or split(name)[1]
+
+
 def from_library(library: str, name: str, options: dict[str, Any]) -> nn.Module:
     """A library's model with fresh weights, or with those that ``options`` ask it for by its own words."""
     try:

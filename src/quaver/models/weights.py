@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
 from quaver.errors import StorageError
+from quaver.files import name_or_content
 from quaver.models.yolov3 import YOLOv3
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")  # under which training scripts keep the weights in a checkpoint
@@ -69,7 +70,8 @@ _WAY_OUT = "Is it the same architecture, with the same options?"
 def _read(path: Path) -> Any:
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
+            given = name_or_content(path)
+            return load_file(given) if isinstance(given, str) else load(given)
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise StorageError(

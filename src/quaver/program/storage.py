@@ -1,11 +1,10 @@
 """``quaver.save`` and ``quaver.load``: a program as a JSON file and a safetensors file.
 
 ``program.json`` names its weights file by content, and is the one file whose replacement makes a save valid: whenever a
-crash comes, the folder holds a whole program, the old or the new. Nothing is pickled, nothing from the file is executed.
+crash comes, or another who saves there, the folder holds a whole program, the old or the new. Nothing is pickled, nothing
+from the file is executed.
 """
 
-import hashlib
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from quaver.errors import StorageError
-from quaver.files import write_atomically
 from quaver.formats import Format
 from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
 from quaver.program.placements import OpPlan, Options, Placements
@@ -25,11 +23,12 @@ from quaver.program.signature import InputTensor, Signature
 from quaver.program.stage import Stage
 from quaver.program.views import home, mount
 from quaver.quantizers import KINDS, PACT, build
+from quaver.stores import Store, UnconfirmedError
 
 # what reading a file that was tampered with can come to
 _DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SyntaxError, ArithmeticError)
-FORMAT = Format("quaver.program", 1, "a program", "quaver.save", if_missing="quaver.save writes one.")
-JSON_NAME, WEIGHTS_PATTERN = "program.json", "weights-*.safetensors"
+FORMAT = Format("quaver.program", 1, "a program", "quaver.save", "quaver.save writes one.", "Save the program again.")
+JSON_NAME = "program.json"
 
 
 def save(program: Program, folder: str | Path) -> Path:
@@ -43,19 +42,12 @@ def save(program: Program, folder: str | Path) -> Path:
     import safetensors.torch  # at first use: everything but save and load works without it
 
     content = safetensors.torch.save(tensors, metadata={"format": "pt"})
-    digest = hashlib.sha256(content).hexdigest()
-    weights = f"weights-{digest[:16]}.safetensors"
-    body = _describe(program) | {"tensors": kinds, "weights": weights, "weights_sha256": digest}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / weights, content)
-        write_atomically(folder / JSON_NAME, FORMAT.sealed(body))
+        _store(folder).put(JSON_NAME, "weights", _describe(program) | {"tensors": kinds}, content)
+    except UnconfirmedError as error:
+        raise StorageError(f"{folder}: the program was written, but the disk did not confirm it: {error}.") from error
     except OSError as error:
         raise StorageError(f"{folder}: the program could not be written: {error}. What was there is untouched.") from error
-    for stale in (*folder.glob(WEIGHTS_PATTERN), *folder.glob(f".{WEIGHTS_PATTERN}.draft")):
-        if stale.name != weights:
-            with suppress(OSError):  # the new program is in place; a leftover costs only its bytes
-                stale.unlink()
     return folder
 
 
@@ -66,19 +58,23 @@ def load(folder: str | Path) -> Program:
     folder = Path(folder)
     if folder.is_file():
         raise StorageError(f"{folder}: cannot be read: this is a file, and a program is a folder, as quaver.save writes it.")
-    body = FORMAT.unsealed(folder / JSON_NAME)
-    try:
-        content = (folder / Path(body["weights"]).name).read_bytes()
-    except OSError as error:
-        raise StorageError(f"{folder}: its weights file is missing: {error}. Save the program again.") from error
-    except (LookupError, TypeError, ValueError) as error:
-        raise StorageError(f"{folder}: the program does not say where its weights are.") from error
-    if hashlib.sha256(content).hexdigest() != body.get("weights_sha256"):
-        raise StorageError(f"{folder / body['weights']}: the file is damaged: its checksum differs from the one saved.")
+    body, content = _store(folder).get(JSON_NAME)
     try:
         return _rebuild(body, safetensors.torch.load(content))
     except (*_DAMAGE, safetensors.SafetensorError) as error:
         raise StorageError(f"{folder}: the program cannot be read: {type(error).__name__}: {error}.") from error
+
+
+def weights_file(folder: Path) -> Path:
+    """The file with the weights of the program in a folder."""
+    file = _store(folder).tensors_of(folder / JSON_NAME)
+    if file is None:
+        raise StorageError(f"{folder}: holds no program, or a damaged one.")
+    return file
+
+
+def _store(folder: Path) -> Store:
+    return Store(folder, FORMAT, "weights")
 
 
 def _tensors(program: Program) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

@@ -16,7 +16,7 @@ def write_report(folders: list[Path], out: Path) -> list[Run]:
     text = page(runs)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, text.encode())
+        write_atomically(out, text.encode("utf-8", "backslashreplace"))  # names of folders may be in any encoding
     except OSError as error:
         raise StorageError(f"{out}: the report could not be written: {error}.") from error
     return runs

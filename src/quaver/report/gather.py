@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from quaver.analysis import Analysis
 from quaver.errors import QuaverError, StorageError
+from quaver.experiment.lock import at_work
 from quaver.program.outline import Outline, outline
 from quaver.program.storage import JSON_NAME
 from quaver.runtime.artefact import SUFFIXES, provenance, provenance_file
@@ -27,7 +28,8 @@ PROGRAMS = ("int8", "float", "mobile")
 class Run:
     """What a folder says about a run. Empty records were not there; ``troubles`` are files that could not be read.
 
-    ``name`` is what the run is called: the folder's name, unless another is given.
+    ``name`` is what the run is called: the folder's name, unless another is given. ``at_work`` is the process that has
+    not finished it yet, in words.
     """
 
     folder: Path
@@ -41,6 +43,7 @@ class Run:
     program_folder: str = ""
     troubles: list[str] = field(default_factory=list)
     name: str = ""
+    at_work: str = ""
 
     def __post_init__(self) -> None:
         self.name = self.name or self.folder.resolve().name
@@ -50,9 +53,10 @@ class Run:
         """What is not there, and the command that makes it."""
         folder = self.folder
         model, program = folder / "int8" / "model.xml", folder / (self.program_folder or "int8")
+        run = f"the run itself, which is not finished: {self.at_work} is at work on it" if self.at_work else ""
         options = [
-            (self.report, "Accuracy and size", f"quaver quantize --model_save_dir {folder}"),
-            (self.metrics, "Training curves", f"quaver quantize --model_save_dir {folder}"),
+            (self.report, "Accuracy and size", run or f"quaver quantize --model_save_dir {folder}"),
+            (self.metrics, "Training curves", run or f"quaver quantize --model_save_dir {folder}"),
             (self.program, "Layers and network", f"quaver convert PROGRAM {folder}"),
             (self.analysis, "Errors and histograms", f"quaver analyze {program} DATA --json {folder / 'analysis.json'}"),
             (
@@ -102,7 +106,7 @@ def gather(folder: str | Path) -> Run:
         raise StorageError(f"{folder}: this is a file. A report is on the folder of a run: {folder.parent}, perhaps.")
     if not folder.is_dir():
         raise StorageError(f"{folder}: there is no such folder. quaver demo or quaver quantize makes one to report on.")
-    run = Run(folder)
+    run = Run(folder, at_work=at_work(folder))
     run.report = _read(run, folder / "report.json", _object) or {}
     run.metrics = _read(run, folder / "metrics.jsonl", _lines) or []
     run.analysis = _read(run, folder / "analysis.json", Analysis.load)
@@ -119,6 +123,8 @@ def gather(folder: str | Path) -> Run:
     if not (run.report or run.metrics or run.analysis or run.verify or run.bench or run.program):
         if run.troubles:
             raise StorageError(f"{folder}: none of its files can be reported on. {' '.join(run.troubles)}")
+        if run.at_work:
+            raise StorageError(f"{folder}: {run.at_work} is at work on this run, and has nothing to report on yet.")
         programs = ", ".join(f"{name}/{JSON_NAME}" for name in PROGRAMS)
         raise StorageError(
             f"{folder}: holds none of the files of a run, which are report.json, metrics.jsonl, analysis.json, "

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from quaver.config.check import check, whole
+from quaver.locks import folder_lock
 from quaver.runtime.artefact import checked, find
 from quaver.runtime.runner import Array, Input, Runner
 
@@ -15,7 +16,12 @@ def load(artefact: str | Path, threads: int = 1) -> Runner:
     """
     check("runtime.load", {"threads": threads}, {"threads": whole(1)})
     path = find(artefact)
-    checked(path)
+    with folder_lock(path.parent, shared=True):  # nobody exports into it meanwhile
+        checked(path)
+        return _opened(path, threads)
+
+
+def _opened(path: Path, threads: int) -> Runner:
     if path.suffix == ".xml":
         from quaver.runtime import openvino
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import StorageError
+from quaver.runtime.publishing import settle
 
 HOME = {".xml": "openvino", ".onnx": "onnxruntime", ".pte": "executorch"}
 """The engine that `quaver.runtime.load` gives a file to."""
@@ -20,6 +21,7 @@ def find(artefact: str | Path) -> Path:
     Of a program that lies there for several engines, as ``quaver convert`` leaves it in ``int8/``, the first of `SUFFIXES`.
     """
     path = Path(artefact)
+    settle(path if path.is_dir() else path.parent)
     if path.is_dir():
         found = [file for suffix in SUFFIXES for file in sorted(path.glob(f"*{suffix}"))]
         if len({file.stem for file in found}) != 1:

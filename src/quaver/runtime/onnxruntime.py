@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from quaver.errors import EngineError, StorageError
+from quaver.files import name_or_content
 from quaver.runtime.runner import Array, Input, Runner
 
 _DTYPES = {
@@ -64,7 +65,7 @@ def load(path: Path, threads: int) -> ONNXRuntimeRunner:
     """A runner for ``model.onnx``."""
     engine()
     try:
-        return ONNXRuntimeRunner(str(path), threads)
+        return ONNXRuntimeRunner(name_or_content(path), threads)
     except Exception as error:  # onnxruntime's own exceptions share no base class
         reason = str(error).strip().splitlines()[0]
         raise StorageError(f"{path}: ONNX Runtime cannot run it: {reason}. Export the program again.") from error

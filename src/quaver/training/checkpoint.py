@@ -4,7 +4,7 @@ The JSON file is written last and names the tensors' file with its checksum: whe
 its JSON file is whole. Nothing is pickled.
 """
 
-import hashlib
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,11 +15,12 @@ from typing import Any
 from torch import Tensor
 
 from quaver.errors import StorageError
-from quaver.files import write_atomically
 from quaver.formats import Format
+from quaver.stores import Store
 
 FORMAT = Format("quaver.checkpoint", 1, "a checkpoint", "Quaver", if_missing="Training writes one.")
 KEPT = 2
+NAME = re.compile(r".+-\d{9}")  # a phase and its step
 Say = Callable[[str], None]
 
 
@@ -38,26 +39,28 @@ class Checkpoints:
 
     folder: Path
 
+    @property
+    def _store(self) -> Store:
+        return Store(self.folder, FORMAT, "tensors")
+
     def names(self) -> list[str]:
-        """Every checkpoint that was finished, oldest first."""
-        return sorted(path.stem for path in self.folder.glob("*.json"))
+        """Every checkpoint that was finished, oldest first; files of others are none."""
+        found = (path for path in self.folder.glob("*.json") if NAME.fullmatch(path.stem))
+        return sorted(path.stem for path in found if not FORMAT.is_foreign(path))
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and drop those before the last two. If that fails, the ones before are as they were."""
         import safetensors.torch  # at first use: training without a folder works without it
 
         own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()}
-        content = safetensors.torch.save(own)
-        digest = hashlib.sha256(content).hexdigest()
-        tensors = f"{checkpoint.name}-{digest[:16]}.safetensors"  # by content: one of the same name stays whole till the end
-        body = {"record": _as_json(checkpoint.record), "tensors": tensors, "tensors_sha256": digest}
+        content, record = safetensors.torch.save(own), _as_json(checkpoint.record)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.folder / tensors, content)
-            write_atomically(self._record(checkpoint.name), FORMAT.sealed(body))
+            self._store.put(f"{checkpoint.name}.json", checkpoint.name, {"record": record}, content)
         except OSError as error:
             raise StorageError(self._not_written(checkpoint.name, error)) from error
-        self._drop_all_but(self.names()[-KEPT:])
+        with suppress(OSError):  # the new checkpoint is in place; a leftover costs only its bytes
+            for name in self.names()[:-KEPT]:
+                self._store.remove(f"{name}.json")
 
     def newest(self, say: Say) -> Checkpoint | None:
         """The newest checkpoint that is whole, or None where none was written; ``say`` hears of damaged ones."""
@@ -79,14 +82,7 @@ class Checkpoints:
         """One checkpoint, whole, or an error that says what is wrong with it."""
         import safetensors.torch
 
-        body = FORMAT.unsealed(self._record(name))
-        path = self.folder / Path(body["tensors"]).name
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise StorageError(f"{path}: the checkpoint is damaged: {error}.") from error
-        if hashlib.sha256(content).hexdigest() != body["tensors_sha256"]:
-            raise StorageError(f"{path}: the checkpoint is damaged: its checksum differs from the one saved.")
+        body, content = self._store.get(f"{name}.json")
         return Checkpoint(name, safetensors.torch.load(content), _from_json(body["record"]))
 
     def set_aside(self, after: str) -> None:
@@ -94,20 +90,13 @@ class Checkpoints:
         for name in self.names():
             if name > after:
                 path = self._record(name)
-                path.replace(path.with_suffix(".damaged"))
-
-    def _drop_all_but(self, kept: list[str]) -> None:
-        needed = {self._record(name).name for name in kept}
-        for name in kept:
-            with suppress(StorageError):  # a damaged one needs nothing
-                needed.add(FORMAT.unsealed(self._record(name))["tensors"])
-        for path in sorted(self.folder.iterdir()):  # a record goes before its tensors
-            if path.name not in needed and path.suffix in (".json", ".safetensors", ".draft"):
-                with suppress(OSError):  # the new checkpoint is in place; a leftover costs only its bytes
-                    path.unlink()
+                try:
+                    path.replace(path.with_suffix(".damaged"))
+                except OSError as error:
+                    raise StorageError(f"{path}: is damaged, and cannot be set aside: {error}.") from error
 
     def _not_written(self, name: str, error: OSError) -> str:
-        names = self.names()
+        names = [known for known in self.names() if known != name]
         older = f"The checkpoint before, {names[-1]}, is intact" if names else "There is none before it"
         return (
             f"{self._record(name)}: the checkpoint could not be written: {error}. {older}. Make room, then go on from there."

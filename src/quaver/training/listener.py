@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -80,16 +82,21 @@ class MetricsFile(Listener):
 
     def cut(self, mark: int) -> None:
         """The file as it was at the mark."""
-        if self.mark() > mark:
-            os.truncate(self.path, mark)
+        with self._words():
+            if self.mark() > mark:
+                os.truncate(self.path, mark)
 
     def _write(self, record: dict[str, Any]) -> None:
         line = json.dumps(with_words(record))
+        with self._words(), open(self.path, "ab") as file:
+            file.write(f"{line}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())  # what a checkpoint counts on must outlast a crash as it does
+
+    @contextmanager
+    def _words(self) -> Iterator[None]:
         try:
-            with open(self.path, "ab") as file:
-                file.write(f"{line}\n".encode())
-                file.flush()
-                os.fsync(file.fileno())  # what a checkpoint counts on must outlast a crash as it does
+            yield
         except OSError as error:
             raise StorageError(f"{self.path}: could not be written: {error}. Make room, then go on.") from error
 
@@ -112,7 +119,10 @@ class TensorBoard(Listener):
                 '--tensorboard: the package is not installed. pip install "quaver[tensorboard]", or leave the flag out: '
                 "metrics.jsonl has the same figures."
             ) from error
-        self.writer = SummaryWriter(folder)  # type: ignore[no-untyped-call]
+        try:
+            self.writer = SummaryWriter(folder)  # type: ignore[no-untyped-call]
+        except (OSError, UnicodeEncodeError) as error:  # it knows names in UTF-8 only
+            raise StorageError(f"{folder}: TensorBoard cannot write there: {error}. Leave --tensorboard out.") from error
 
     def logged(self, line: Line) -> None:
         """Figures and speed."""
