@@ -15,7 +15,7 @@ from torch import nn
 
 import exact_nets
 from exact_nets import IMAGES, NETS, conv, differences, fresh, frozen, write
-from quaver.measure.integers import simulation
+from quaver.export.integers import simulation
 from quaver.measure.layers import layers, products_in_int8
 
 UNSAFE = "Odd, not safe"

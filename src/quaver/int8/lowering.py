@@ -17,7 +17,7 @@ from quaver.quantizers.arithmetic import dequantize
 
 _AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
 _MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
-_UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view"}
+UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view"}
 _HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
 BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}
 """Ops with a weight and a bias, and the output's channel axis."""
@@ -176,7 +176,7 @@ class _Lowering(Walk):
     def reads_shifted(self, reader: fx.Node) -> bool:
         """Whether an op wants signed integers shifted; a concatenation, if one that reads its result does."""
         if reader.op != "call_function" or packet(reader) != "cat":
-            return reader.op != "call_function" or packet(reader) not in _UNSHIFTED
+            return reader.op != "call_function" or packet(reader) not in UNSHIFTED
         behind = [back for user in reader.users for back in (user.users if is_quantize(user) else [user])]
         rounded = [one for one in behind if is_fake_quant(one) or is_dequantize(one)]
         return any(map(self.shifted, rounded)) or any(self.reads_shifted(one) for one in behind if one not in rounded)
