@@ -1,7 +1,7 @@
 """Files that were changed behind Quaver's back: small edits of an exported model, the same ones for OpenVINO and for ONNX.
 
-`TAMPERINGS` maps what was done, in words, to a function of an `OpenVINOFile` or an `ONNXFile`. Checksums are mended afterwards:
-to `quaver.runtime` the file is a good one.
+`TAMPERINGS` maps what was done, in words, to a function of an `OpenVINOFile` or an `ONNXFile`. Checksums are mended
+afterwards: to `quaver.runtime` the file is a good one.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ NUMBERS = {"stem": 0, "deep": 1, "point": 2, "left": 3, "last": 4, "head": 5}
 
 
 class Net(nn.Module):
-    """ReLU6, depthwise, a shortcut, a max pool, a concatenation of signed and unsigned, hardswish, an average, a classifier."""
+    """ReLU6, depthwise, a shortcut, a max pool, a concatenation of signed and unsigned, hardswish, an average, a head."""
 
     def __init__(self):
         super().__init__()
@@ -132,14 +132,13 @@ class OpenVINOFile:
         self.bypass(f"DequantizeLinear:{tensor}.rounded")
 
     def set_convolution(self, layer, **options):
-        names = {"strides": "strides", "dilations": "dilations"}
         data = self.layers[self.product(layer)].find("data")
         for key, value in options.items():
             if key == "pads":
                 data.set("pads_begin", f"{value[0]}, {value[1]}")
                 data.set("pads_end", f"{value[2]}, {value[3]}")
             else:
-                data.set(names[key], ", ".join(map(str, value)))
+                data.set(key, ", ".join(map(str, value)))
 
     def set_pool(self, kernel):
         self.layers["MaxPool:max_pool2d"].find("data").set("kernel", f"{kernel}, {kernel}")
@@ -189,11 +188,7 @@ class OpenVINOFile:
         """What leads to an input, by its place."""
         layer = self.layers[name]
         wanted = layer.findall("input/port")[port].get("id")
-        (edge,) = (
-            edge
-            for edge in self.edges
-            if (edge.get("to-layer"), edge.get("to-port")) == (layer.get("id"), wanted)
-        )
+        (edge,) = (edge for edge in self.edges if (edge.get("to-layer"), edge.get("to-port")) == (layer.get("id"), wanted))
         return edge
 
     def source(self, name, port):
@@ -266,7 +261,7 @@ class ONNXFile:
 
     def shift_grid(self, tensor, integers):
         node = self.makers[f"{tensor}.rounded"]
-        self.put(node, 2, self.read(node.input[2]) - integers)
+        self.put(node, 2, self.read(node.input[2]).astype(int) - integers)
 
     def drop_quantizer(self, tensor):
         self.reroute(f"{tensor}.rounded", self.makers[f"{tensor}.integers"].input[0])
@@ -392,7 +387,7 @@ TAMPERINGS = {
     **{f"{tensor} rounded 2 % finer than it is read": call("scale_grid", tensor, 0.98, only_rounding=True)
        for tensor in ("x", "relu6", "relu_1")},
     **{f"zero point of {tensor} off by {by}": call("shift_grid", tensor, by)
-       for tensor, by in (("x", 1), ("x", -128), ("relu_1", 1), ("hard_swish", -1), ("flatten", 1))},
+       for tensor, by in (("x", 1), ("x", 128), ("relu_1", 1), ("hard_swish", -1), ("flatten", 1))},
     **{f"{tensor} not rounded": call("drop_quantizer", tensor) for tensor in ("x", "relu6", "relu", "hard_swish")},
     **{f"a weight of {layer} one step off": partial(a_weight_one_step_off, layer) for layer in NUMBERS},
     **{f"a step of {layer}'s weights 1 % off": partial(a_step_off, layer, 1, 1.01) for layer in NUMBERS},
@@ -425,17 +420,14 @@ TAMPERINGS = {
 }  # fmt: skip
 
 
-def tampered(file: Path, folder: Path, edit, *, mended=True):
-    """A copy of an artefact with the edit; with its checksums mended, or as if it had just been written."""
+def tampered(file: Path, folder: Path, edit):
+    """A copy of an artefact with the edit, its checksums mended."""
     shutil.copytree(file.parent, folder, dirs_exist_ok=True)
     target = "openvino" if file.suffix == ".xml" else "onnx"
     copy = FILES[target](folder / file.name)
     edit(copy)
     copy.save()
     beside = folder / f"{file.name}.json"
-    if not mended:
-        beside.unlink()
-        return folder / file.name
     record = json.loads(beside.read_text())
     del record["checksum"]
     record["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in record["files"]}
