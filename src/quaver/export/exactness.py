@@ -50,9 +50,9 @@ def rounds_elsewhere(program: Program, target: Target) -> bool:
 
 
 def _is_rounded_layer(back: fx.Node) -> bool:
-    """Whether a dequantize node gives what a layer computes, to one reader."""
-    source: Any = back.args[0].args[0] if is_quantize(back.args[0]) else back  # type: ignore[union-attr]
-    if source.op == "call_function" and packet(source) in ACTIVATIONS:
+    """Whether a dequantize node gives what a layer and its activation compute, to one reader."""
+    source: Any = back
+    while source.op == "call_function" and (is_dequantize(source) or is_quantize(source) or packet(source) in ACTIVATIONS):
         source = source.args[0]
     return source.op == "call_function" and packet(source) in BIASED and len(back.users) == 1
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from quaver.errors import EngineError, InputError, QuaverWarning
 from quaver.export.comparison import Allowed, Comparison, distances
 from quaver.export.exactness import saturates_here
+from quaver.export.integers import Simulation
 from quaver.int8.lowering import is_quantize
 from quaver.program import EVAL, Program
 from quaver.program.signature import InputTensor
@@ -25,15 +26,19 @@ LARGE = 2**16
 def compare(program: Program, file: Path, run: Runner) -> dict[str, Any]:
     """Run both on the same inputs; refuse a file that computes something else at any tensor that the engine shows."""
     comparison = Comparison(program, file, run, Allowed(), all_shortcuts=False)
+    inputs = with_numbers(comparison.simulation, inputs_for(program))
+    if not all(map(len, inputs)):
+        warn("it was not compared, for the program gives NaN or Inf for all inputs that were tried.")
+        return {"engine": run.engine, "tensors": 0}
     try:
-        simulated, deployed = comparison.add(*inputs_for(program))
+        simulated, deployed = comparison.add(*inputs)
     except InputError as error:
         raise EngineError(f"export: {error} Nothing was written.") from error
     failures = list(comparison.failures())
     if failures and saturates_here(program, next(target for target in TARGETS.values() if target.suffix == file.suffix)):
-        warn(f"its weights are of full range, and this processor saturates: {failures[0]}. Compare where it will run.")
+        warn(f"its weights are of full range, and this processor saturates: {failures[0]}.")
     elif failures and comparison.is_near:
-        warn(f"{failures[0]}. This is the rounding of another order of sums.")
+        warn(f"{failures[0]}. This is the rounding of sums in another order.")
     elif failures:
         more = f" And {len(failures) - 1} more." if len(failures) > 1 else ""
         raise EngineError(
@@ -53,7 +58,7 @@ def compare(program: Program, file: Path, run: Runner) -> dict[str, Any]:
 def warn(words: str) -> None:
     """Say what keeps a good file from being compared to the last bit."""
     warnings.warn(
-        f"export: the file does not compute, bit for bit, what the program does: {words}",
+        f"export: it is not known that the file computes, bit for bit, what the program does: {words} quaver.verify tells.",
         QuaverWarning,
         stacklevel=6,
     )
@@ -70,6 +75,18 @@ def inputs_for(program: Program) -> list[Tensor]:
     numbers = sum(math.prod(size or 1 for size in leaf.shape) for leaf in leaves)
     count = FEW if numbers > LARGE else MANY
     return [_input(leaf, count, ranges.get(place), generator) for place, leaf in enumerate(leaves)]
+
+
+def with_numbers(simulation: Simulation, inputs: list[Tensor]) -> list[Tensor]:
+    """Those of a batch for which the program itself computes numbers: a logarithm has none for what it never sees."""
+    outputs, integers = simulation.run(*inputs)
+    values = [*outputs, *map(torch.from_numpy, integers.values())]
+    count = len(inputs[0]) if inputs and inputs[0].dim() else 0
+    if any(not value.dim() or len(value) != count for value in (*inputs, *values)):
+        return inputs  # not a batch of images
+    fine = torch.stack([value.isfinite().view(count, -1).all(1) for value in values]).all(0)
+    free = all(leaf.shape[0] is None for leaf in simulation.program.signature.tensors)
+    return [tensor[fine] for tensor in inputs] if free else inputs
 
 
 def _input(leaf: InputTensor, count: int, ends: tuple[float, float] | None, generator: torch.Generator) -> Tensor:
