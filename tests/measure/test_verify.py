@@ -309,7 +309,7 @@ def test_nan_in_both_is_a_failure_with_the_tensors_name(tmp_path):
     file = quaver.export(frozen, tmp_path)
 
     assert quaver.verify(frozen, file, [quiet]).passed
-    assert quaver.verify(frozen, file, [loud]).failures[0] == "output 'output': 576 of 576 values are NaN or Inf"
+    assert quaver.verify(frozen, file, [loud]).failures[0] == "'log': 4 of 4 values are NaN or Inf"
 
 
 def test_images_that_hold_nan_are_left_out_and_that_is_said(frozen, artefact, batches):

@@ -200,7 +200,7 @@ class Comparison:
     def results(self) -> list[LayerDifference]:
         """Every output."""
         named = zip(self.output_names, self.outputs, self.exact_outputs, strict=True)
-        return [counts.difference(name, exact and self.all_exact, is_output=True) for name, counts, exact in named]
+        return [counts.difference(name, exact, is_output=True) for name, counts, exact in named]
 
     @property
     def is_near(self) -> bool:
