@@ -98,7 +98,9 @@ class TwoHeads(nn.Module):
         return self.first(x), self.second(x)
 
 
-def test_every_output_counts(tmp_path, batches):
+@pytest.fixture(scope="module")
+def two_heads(tmp_path_factory, batches):
+    """A program with two outputs, its file, and the program with one of them turned over."""
     torch.manual_seed(0)
     qat = quaver.quant_aware(TwoHeads(), example_inputs=(torch.randn(2, 3, 8, 8),)).train()
     qat(batches[0][0])
@@ -106,7 +108,11 @@ def test_every_output_counts(tmp_path, batches):
     other = copy.deepcopy(frozen)
     with torch.no_grad():
         other.state_dict()["second.weight"].neg_()
-    artefact = quaver.export(frozen, tmp_path)
+    return frozen, quaver.export(frozen, tmp_path_factory.mktemp("two_heads")), other
+
+
+def test_every_output_counts(two_heads, batches):
+    frozen, artefact, other = two_heads
     images = [images for images, _ in batches]
 
     same, changed = (quaver.verify(program, artefact, images, layers=False) for program in (frozen, other))
@@ -244,7 +250,7 @@ def test_the_verdict_is_read_at_a_glance(frozen, artefact, batches):
     assert str(good).endswith("passed: the engine computes what was trained")
     assert f"equal at all {len(good.layers)} quantized tensors" in str(good)
     assert not bad.passed
-    assert re.search(r"FAILED: .*\n  '4': \d+ of 5832 integers differ, by up to \S+ steps \(.* bit for bit\)", str(bad))
+    assert re.search(r"FAILED: .*\n  '4': \d+ of 5832 integers differ, by up to \S+ steps \(0.0001 are allowed\)", str(bad))
     assert not any(words.startswith("'2'") for words in bad.failures)  # in front of the other weights nothing is wrong
 
 
@@ -355,15 +361,8 @@ def test_where_an_engine_approximates_it_may_round_otherwise_near_a_tie_and_only
     assert changed.failures != []
 
 
-def test_agreement_does_not_decide_where_outputs_are_no_class_scores(tmp_path, batches):
-    torch.manual_seed(0)
-    qat = quaver.quant_aware(TwoHeads(), example_inputs=(torch.randn(2, 3, 8, 8),)).train()
-    qat(batches[0][0])
-    frozen = quaver.convert(qat)
-    other = copy.deepcopy(frozen)
-    with torch.no_grad():
-        other.state_dict()["second.weight"].neg_()
-    artefact = quaver.export(frozen, tmp_path)
+def test_agreement_does_not_decide_where_outputs_are_no_class_scores(two_heads, batches):
+    _, artefact, other = two_heads
 
     result = quaver.verify(other, artefact, [images for images, _ in batches])
 

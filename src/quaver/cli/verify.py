@@ -32,8 +32,8 @@ def verify(
     allow_steps: Annotated[
         float | None,
         typer.Option(
-            help="Steps that a value may be off before it is rounded, at every tensor. Without it: none where the engine is "
-            "exact, 1/100 where its float arithmetic is its own.",
+            help="Steps that a value may be off before it is rounded, at every tensor. Without it: the last bit of a float "
+            "where the engine is exact, 1/100 where its float arithmetic is its own.",
             min=0,
         ),
     ] = None,
