@@ -151,7 +151,7 @@ class Comparison:
             self._count_outputs(simulated, deployed, simulated, deployed)
             return simulated, deployed
         given = {name: whole for name, whole in shown.items() if name not in self.simulated_best}
-        behind_outputs, behind = self.simulation.run_behind(given, *tensors)
+        behind_outputs, behind = self.simulation.run_behind(given, self.inside.dropped, *tensors)
         for name, whole in shown.items():
             excess = _excess(integers[name], behind[name], whole) if self.is_held else None
             self.tensors[name].add(integers[name], whole, excess, self.allowed.at(self.exact[name]))

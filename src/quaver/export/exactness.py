@@ -122,7 +122,7 @@ def _rounded_as_simulated(node: fx.Node) -> bool:
     return not is_signed or all(reader.op == "call_function" and packet(reader) in known for reader in readers)
 
 
-def _moves(node: fx.Node) -> bool:
+def moves(node: fx.Node) -> bool:
     """Whether an op moves or selects values and computes none."""
     if node.target is operator.getitem or packet(node) in ("pad", "stack"):
         return True
@@ -148,12 +148,12 @@ def _openvino(node: fx.Node) -> bool:
         return packet(node.args[0]) in BIASED  # type: ignore[arg-type]
     if name in _ELEMENTWISE:
         return _of_two_tensors(node)
-    return _moves(node) or name in _COMPARED | {"leaky_relu"}
+    return moves(node) or name in _COMPARED | {"leaky_relu"}
 
 
 def _onnxruntime(node: fx.Node) -> bool:
     """It rounds a product or a sum of integers now and then otherwise at a tie: once in two million (`docs/results.md`)."""
-    return _moves(node) or packet(node) in _COMPARED
+    return moves(node) or packet(node) in _COMPARED
 
 
 def _xnnpack(node: fx.Node) -> bool:
@@ -162,7 +162,7 @@ def _xnnpack(node: fx.Node) -> bool:
         return weight_in_int8(node) is not None
     if name in _ELEMENTWISE or name in _AVERAGED:
         return _on_integers(node) and is_rounded(node)
-    return _moves(node) or name in _COMPARED | {"hardswish", "hardsigmoid", "leaky_relu"}
+    return moves(node) or name in _COMPARED | {"hardswish", "hardsigmoid", "leaky_relu"}
 
 
 _CLAIMS: dict[str, Callable[[fx.Node], bool]] = {"openvino": _openvino, "onnx": _onnxruntime, "executorch": _xnnpack}

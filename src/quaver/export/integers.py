@@ -1,6 +1,5 @@
 """The integers of every quantized tensor: as the simulation has them, and as an engine has them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,8 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
+from quaver.export.exactness import moves
 from quaver.export.names import quantize_nodes, rounded_name
 from quaver.int8 import kernels, one_factor, onnxruntime
+from quaver.int8.lowering import is_quantize
 from quaver.program import Program
 from quaver.program.views import Executable
 from quaver.runtime import Runner
@@ -46,19 +47,22 @@ class Simulation:
             outputs, integers = self.executable(*tensors)
         return list(outputs), {name: whole.numpy() for name, whole in integers.items()}
 
-    def run_behind(self, given: dict[str, Integers], *tensors: Tensor) -> tuple[list[Tensor], dict[str, Rounded]]:
+    def run_behind(
+        self, given: dict[str, Integers], dropped: set[str], *tensors: Tensor
+    ) -> tuple[list[Tensor], dict[str, Rounded]]:
         """Outputs and quantized tensors, each as it follows from the integers ``given`` for the tensors in front of it.
 
-        What an engine computes otherwise then shows where it does so, and not in all that follows.
+        What an engine computes otherwise then shows where it does so, and not in all that follows. Tensors whose rounding
+        was ``dropped`` from the file, because they are rounded to the same grid further down, are not rounded.
         """
         if tuple(given) not in self.behind:
-            self.behind[tuple(given)] = self._behind(list(given))
+            self.behind[tuple(given)] = self._behind(list(given), dropped)
         values = [torch.from_numpy(whole) for whole in given.values()]
         with torch.no_grad():
             outputs, found = self.behind[tuple(given)](*tensors, *values)
         return list(outputs), {name: Rounded(*(value.numpy() for value in found[name])) for name in self.scales}
 
-    def _behind(self, given: list[str]) -> Executable:
+    def _behind(self, given: list[str], dropped: set[str]) -> Executable:
         graph = self.program.lowered()
         whole = _integers_in(graph, self.program)
         shown = {name: (node, _unrounded(graph, node)) for name, node in whole.items()}
@@ -67,6 +71,11 @@ class Simulation:
             with graph.inserting_after(last):
                 last = graph.placeholder(f"given_{number}")
             whole[name].replace_all_uses_with(last)
+        rounding = quantize_nodes(self.program)
+        for name in filter(lambda name: _is_rounded_again(rounding[name]), dropped):
+            integers, steps = shown[name]
+            with graph.inserting_after(steps):
+                integers.replace_all_uses_with(graph.call_method("float", (steps,)))
         return Executable(self.program, _ending(graph, shown))
 
 
@@ -93,6 +102,19 @@ def _ending(graph: fx.Graph, further: Any) -> fx.Graph:
     end.args = ((end.args[0], further),)
     graph.lint()
     return graph
+
+
+def _is_rounded_again(node: fx.Node) -> bool:
+    """Whether whoever reads a quantized tensor only moves it, and rounds it to the same grid."""
+    waiting = [reader for back in node.users for reader in back.users]
+    while waiting:
+        reader = waiting.pop()
+        if reader.op != "call_function" or not (is_quantize(reader) or moves(reader)):
+            return False
+        if is_quantize(reader) and reader.args[1:3] != node.args[1:3]:
+            return False
+        waiting += [] if is_quantize(reader) else reader.users
+    return True
 
 
 def _unrounded(graph: fx.Graph, node: fx.Node) -> fx.Node:
@@ -143,8 +165,9 @@ class Inside:
 
     def __init__(self, file: Path, scales: dict[str, float], threads: int = 1, *, shortcuts: set[str] | None = None) -> None:
         parts = _openvino if file.suffix == ".xml" else _onnxruntime
-        *apart, rest = parts(file, list(scales), threads, set(scales) if shortcuts is None else shortcuts)
-        self.parts = [*apart, rest]
+        self.parts, there = parts(file, list(scales), threads, set(scales) if shortcuts is None else shortcuts)
+        *apart, _ = self.parts
+        self.dropped = set(scales) - there
         self.apart = {name for names, _ in apart for name in names}
         self.names = [name for name in scales if any(name in names for names, _ in self.parts)]
         self.scales = {name: np.float32(scales[name]) for name in self.names}
@@ -167,7 +190,8 @@ def _whole(steps: NDArray[Any]) -> Integers:
     return np.where(np.abs(steps - whole) <= ON_GRID, whole, steps)
 
 
-Parts = Iterator[tuple[list[str], Runner]]
+Parts = tuple[list[tuple[list[str], Runner]], set[str]]
+"""Models to run, each with the tensors it shows, and all tensors that the file has."""
 
 
 def _openvino(file: Path, names: list[str], threads: int, wanted: set[str]) -> Parts:
@@ -184,12 +208,14 @@ def _openvino(file: Path, names: list[str], threads: int, wanted: set[str]) -> P
         for name, port in there.items()
         if any(reader.get_node().get_type_name() == "Add" for reader in port.get_target_inputs())
     }
-    for name, port in shortcuts.items():
-        if name in wanted:
-            yield [name], OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads)
+    apart: list[tuple[list[str], Runner]] = [
+        ([name], OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
+        for name, port in shortcuts.items()
+        if name in wanted
+    ]
     rest = [name for name in there if name not in shortcuts]
     model.add_outputs([rounded_name(name) for name in rest])
-    yield rest, OpenVINORunner(model, threads)
+    return [*apart, (rest, OpenVINORunner(model, threads))], set(there)
 
 
 def _onnxruntime(file: Path, names: list[str], threads: int, _: set[str]) -> Parts:
@@ -202,4 +228,4 @@ def _onnxruntime(file: Path, names: list[str], threads: int, _: set[str]) -> Par
     names = [name for name in names if rounded_name(name) in made]
     tensors = [onnx.helper.make_tensor_value_info(rounded_name(name), onnx.TensorProto.FLOAT, None) for name in names]
     proto.graph.output.extend(tensors)
-    yield names, ONNXRuntimeRunner(proto.SerializeToString(), threads)
+    return [(names, ONNXRuntimeRunner(proto.SerializeToString(), threads))], set(names)

@@ -152,10 +152,10 @@ def verify(
     model with several inputs, a tuple of them stands for the images. With ``layers``
     the integers of every quantized tensor are compared as well, where the engine shows them (not for ``.pte``).
 
-    The result has `passed` and ``failures``. Every tensor counts: to the last bit where the engine's arithmetic is simulated;
-    elsewhere (behind a sigmoid, say, or a layer in float) an integer may be another where the value it was rounded from lies
-    within 1/100 step of the tie. ``allow_steps`` puts another bound in the place of both, ``allow_share`` lets a part of
-    every tensor's integers differ by more. Where outputs are class scores, ``threshold`` is the least agreement.
+    The result has `passed` and ``failures``. Every tensor counts: to the last bit where the engine's arithmetic is simulated
+    so; elsewhere (behind a sigmoid, say, or a layer in float) an integer may be another where the value it was rounded from
+    lies within 1/100 step of the tie. ``allow_steps`` puts another bound in the place of both, ``allow_share`` lets a part
+    of every tensor's integers differ by more. Where outputs are class scores, ``threshold`` is the least agreement.
     """
     options = {"threshold": threshold, "allow_share": allow_share, "allow_steps": allow_steps or 0}
     check("verify", options, {"threshold": number(0, 1), "allow_share": number(0, 1), "allow_steps": number(0)})
