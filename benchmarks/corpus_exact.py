@@ -51,7 +51,7 @@ def compare(folder: Path) -> dict[str, object]:
     import torch
 
     import quaver
-    from quaver.measure.integers import Inside, simulation
+    from quaver.export.integers import Inside, simulation
 
     program = quaver.load(folder / "program")
     (file,) = (folder / "engine").glob("*.xml")

@@ -21,7 +21,7 @@ import quaver
 from engine_nets import PATTERNS
 from measure import Rows, arguments, report
 from quaver.export import form_for
-from quaver.measure.integers import Inside, simulation
+from quaver.export.integers import Inside, simulation
 from quaver.targets import TARGETS
 
 warnings.filterwarnings("ignore")

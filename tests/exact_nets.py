@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import quaver
-from quaver.measure.integers import Inside, simulation
+from quaver.export.integers import Inside, simulation
 
 SHAPE = (8, 12, 12)
 

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from quaver.cli.train import deployed_title
 from quaver.config.options import options_of
 from quaver.config.recipe import Phase, QuantPhase, Recipe
 from quaver.data import Loader, open_dataset
+from quaver.experiment import outcome
 from quaver.training.classification import Classification
 
 SMALL = ["--model", "tiny:net", "--image_shape", "3,8,8", "--batch_size", "128", "--use_gpu", "false"]
@@ -331,6 +333,20 @@ def test_what_is_trained_for_an_engine_runs_on_it_if_it_is_there(tmp_path, monke
     assert f"int8, {engine}" in done.output
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["engine"], report["agreement"]) == (engine, 1.0)
+
+
+def test_a_run_whose_engine_computes_something_else_says_so_and_keeps_everything(tmp_path, monkeypatch):
+    verify = outcome.verify
+    wrong = ["'relu': 3 of 9 integers differ"]
+    monkeypatch.setattr(outcome, "verify", lambda *args: replace(verify(*args), failures=wrong))
+
+    done = run("quantize", *SMALL, "--float_epochs", "0", "--num_epochs", "1", "--model_save_dir", tmp_path)
+
+    assert done.exit_code == 1
+    assert re.search(r"FAILED: what runs is not what was trained\s+'relu': 3 of 9 integers differ", done.output)
+    assert "Traceback" not in done.output
+    assert json.loads((tmp_path / "report.json").read_text())["verify_failures"] == wrong
+    assert (tmp_path / "int8" / "model.xml").exists()
 
 
 def test_ranges_and_clips_start_from_an_analysis_of_the_data_or_of_a_file(tmp_path):

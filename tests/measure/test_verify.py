@@ -1,5 +1,6 @@
 import copy
 import json
+import re
 
 import numpy as np
 import pytest
@@ -97,7 +98,9 @@ class TwoHeads(nn.Module):
         return self.first(x), self.second(x)
 
 
-def test_every_output_counts(tmp_path, batches):
+@pytest.fixture(scope="module")
+def two_heads(tmp_path_factory, batches):
+    """A program with two outputs, its file, and the program with one of them turned over."""
     torch.manual_seed(0)
     qat = quaver.quant_aware(TwoHeads(), example_inputs=(torch.randn(2, 3, 8, 8),)).train()
     qat(batches[0][0])
@@ -105,7 +108,11 @@ def test_every_output_counts(tmp_path, batches):
     other = copy.deepcopy(frozen)
     with torch.no_grad():
         other.state_dict()["second.weight"].neg_()
-    artefact = quaver.export(frozen, tmp_path)
+    return frozen, quaver.export(frozen, tmp_path_factory.mktemp("two_heads")), other
+
+
+def test_every_output_counts(two_heads, batches):
+    frozen, artefact, other = two_heads
     images = [images for images, _ in batches]
 
     same, changed = (quaver.verify(program, artefact, images, layers=False) for program in (frozen, other))
@@ -167,14 +174,15 @@ def test_the_command_takes_a_data_set_as_analyze_does(frozen, artefact, tmp_path
     assert record["accuracy_deployed"] is not None
 
 
-def test_the_command_fails_below_the_threshold(frozen, artefact, data, tmp_path):
+def test_the_command_fails_and_says_where(frozen, artefact, data, tmp_path):
     quaver.save(with_other_weights(frozen), tmp_path / "program")
 
     done = CliRunner().invoke(app, ["verify", *map(str, [tmp_path / "program", artefact, data])])
 
     assert done.exit_code == 1
-    assert "is below" in done.output
-    assert "first" in done.output
+    words = " ".join(done.output.split())
+    assert re.search(r"FAILED: .* '4': \d+ of 5832 integers differ, by up to \S+ steps", words)
+    assert "is below" in words
 
 
 def test_convert_writes_the_tree_and_each_part_runs(frozen, tmp_path):
@@ -230,3 +238,134 @@ def test_a_model_may_have_several_inputs(tmp_path):
     assert quaver.verify(frozen, file, [batch]).integers_equal == 1.0
     with pytest.raises(InputError, match="has 2 inputs"):
         quaver.verify(frozen, file, [batch[0]])
+
+
+# the verdict
+
+
+def test_the_verdict_is_read_at_a_glance(frozen, artefact, batches):
+    good, bad = (quaver.verify(program, artefact, batches) for program in (frozen, with_other_weights(frozen)))
+
+    assert good.passed
+    assert str(good).endswith("passed: the engine computes what was trained")
+    assert f"equal at all {len(good.layers)} quantized tensors" in str(good)
+    assert not bad.passed
+    assert re.search(r"FAILED: .*\n  '4': \d+ of 5832 integers differ, by up to \S+ steps \(0.0001 are allowed\)", str(bad))
+    assert not any(words.startswith("'2'") for words in bad.failures)  # in front of the other weights nothing is wrong
+
+
+def test_what_follows_from_a_difference_is_not_held_against_the_tensors_behind(frozen, artefact, batches):
+    """Only the one tensor is wrong, given what the engine computed in front of each."""
+    other = copy.deepcopy(frozen)
+    with torch.no_grad():
+        other.state_dict()["3.weight"][0, 0, 0, 0] += 1
+
+    result = quaver.verify(other, artefact, batches)
+
+    assert sum(layer.differ > 0 for layer in result.layers) > 1 or result.largest_difference > 0
+    assert [layer.name for layer in result.layers if layer.beyond] == ["4"]
+
+
+def test_thresholds_for_the_tolerant(frozen, artefact, batches):
+    other = copy.deepcopy(frozen)
+    with torch.no_grad():
+        other.state_dict()["3.weight"][0, 0, 0, 0] += 1
+
+    def failures(**options):
+        return quaver.verify(other, artefact, batches, threshold=0, **options).failures
+
+    assert failures() != []
+    assert failures(allow_steps=1) == []
+    assert failures(allow_share=1) == []
+    with pytest.raises(quaver.errors.ConfigError, match="allow_share"):
+        failures(allow_share=2)
+
+
+def test_a_verify_that_compared_no_layers_says_so(frozen, artefact, batches):
+    assert "not compared: only the outputs were" in str(quaver.verify(frozen, artefact, batches, layers=False))
+
+
+def test_without_layers_the_outputs_of_an_exact_engine_must_be_equal(frozen, artefact, batches):
+    other = copy.deepcopy(frozen)
+    with torch.no_grad():
+        other.state_dict()["6.bias"][0] += 1e-4
+
+    result = quaver.verify(other, artefact, batches, layers=False)
+
+    assert result.agreement == 1
+    assert re.search(r"output 'output': 27 of 189 values differ", result.failures[0])
+
+
+class Sometimes(nn.Module):
+    """Gives NaN for images whose mean is above 0.1 and nothing else."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        return self.layer(x).flatten(1) + torch.log(0.1 - x.mean((1, 2, 3))).unsqueeze(1)
+
+
+def test_nan_in_both_is_a_failure_with_the_tensors_name(tmp_path):
+    quiet, loud = torch.zeros(4, 3, 8, 8), torch.full((4, 3, 8, 8), 0.5)
+    qat = quaver.quant_aware(Sometimes(), example_inputs=(quiet,)).train()
+    qat(torch.randn(8, 3, 8, 8).sub(1))
+    frozen = quaver.convert(qat)
+    file = quaver.export(frozen, tmp_path)
+
+    assert quaver.verify(frozen, file, [quiet]).passed
+    assert quaver.verify(frozen, file, [loud]).failures[0] == "'log': 4 of 4 values are NaN or Inf"
+
+
+def test_images_that_hold_nan_are_left_out_and_that_is_said(frozen, artefact, batches):
+    images, labels = batches[0][0].clone(), batches[0][1]
+    images[2, 0, 0, 0] = float("nan")
+    images[5, 1, 2, 3] = float("inf")
+
+    result = quaver.verify(frozen, artefact, [(images, labels)])
+
+    assert (result.passed, result.images, result.excluded) == (True, 7, 2)
+    assert "7 (2 that hold NaN or Inf were left out)" in str(result)
+    with pytest.raises(InputError, match="all 9 images hold NaN or Inf"):
+        quaver.verify(frozen, artefact, [torch.full_like(images, torch.nan)])
+
+
+class Gated(nn.Module):
+    """A sigmoid, which engines approximate, and two layers behind it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = (nn.Conv2d(8, 8, 3) for _ in range(3))
+
+    def forward(self, x):
+        return self.third(torch.relu(self.second(torch.sigmoid(self.first(x)))))
+
+
+@pytest.mark.parametrize("target", ["openvino", "onnx"])
+def test_where_an_engine_approximates_it_may_round_otherwise_near_a_tie_and_only_there(tmp_path, target):
+    torch.manual_seed(0)
+    images = torch.randn(64, 8, 16, 16)
+    qat = quaver.quant_aware(Gated(), {"target": target}, example_inputs=(images,)).train()
+    qat(images)
+    frozen = quaver.convert(qat)
+    other = copy.deepcopy(frozen)
+    with torch.no_grad():
+        other.state_dict()["first.weight"][0, 0, 0, 0] += 1
+    file = quaver.export(frozen, tmp_path, target=target)
+
+    same, changed = (quaver.verify(program, file, [images]) for program in (frozen, other))
+
+    assert same.passed, same
+    assert not next(layer for layer in same.layers if layer.name.startswith("sigmoid")).exact
+    assert changed.failures != []
+
+
+def test_agreement_does_not_decide_where_outputs_are_no_class_scores(two_heads, batches):
+    _, artefact, other = two_heads
+
+    result = quaver.verify(other, artefact, [images for images, _ in batches])
+
+    assert result.agreement < 0.999
+    assert [words[:17] for words in result.failures] == ["output 'output_1'"]
+    assert quaver.verify(other, artefact, [batches[0][0]], allow_share=1).passed

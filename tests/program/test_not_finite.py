@@ -126,3 +126,66 @@ def test_training_on_nothing_but_nan_leaves_the_tensor_unseen():
     assert program.unseen() == ["input"]
     with pytest.raises(quaver.errors.StageError, match="'input' saw no data"):
         quaver.convert(program)
+
+
+def trained_net() -> quaver.Program:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+    program = quaver.quant_aware(net, example_inputs=(torch.zeros(2, 3, 4, 4),)).train()
+    program(torch.randn(8, 3, 4, 4))
+    return program.eval()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["0.weight", "4.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var"])
+def test_what_holds_nan_or_inf_is_not_converted(name, value):
+    program = trained_net()
+    program.state_dict()[name].view(-1)[0] = value
+
+    with pytest.raises(quaver.errors.ConversionError, match=f"'{name}' holds NaN or Inf"):
+        quaver.convert(program)
+
+
+def test_a_range_of_nan_is_not_converted():
+    program = trained_net()
+    state = program.quantizer("input").state_dict()
+    next(value for value in state.values() if value.is_floating_point()).fill_(float("nan"))
+
+    with pytest.raises(quaver.errors.ConversionError, match="'the range of input' holds NaN or Inf"):
+        quaver.convert(program)
+
+
+def test_a_negative_variance_is_not_converted():
+    program = trained_net()
+    program.state_dict()["1.running_var"][0] = -1
+
+    with pytest.raises(quaver.errors.ConversionError, match=r"'0\.(bias|weight_scale)' holds NaN or Inf"):
+        quaver.convert(program)
+
+
+@pytest.mark.parametrize("target", ["openvino", "onnx"])
+def test_what_holds_nan_is_not_exported(tmp_path, target):
+    frozen = quaver.convert(trained_net())
+    frozen.state_dict()["4.bias"][0] = float("nan")
+
+    with pytest.raises(quaver.errors.ConversionError, match=r"'4\.bias' holds NaN or Inf"):
+        quaver.export(frozen, tmp_path, target=target)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Masked(nn.Module):
+    """Adds a buffer of Inf, as an attention's mask is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("mask", torch.full((4, 4), float("-inf")).triu(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.layer(x) + self.mask).softmax(-1)
+
+
+def test_a_mask_of_inf_is_converted():
+    program = quaver.quant_aware(Masked(), example_inputs=(torch.zeros(2, 4, 4),)).train()
+    program(torch.randn(2, 4, 4))
+
+    assert bool(torch.isfinite(quaver.convert(program)(torch.randn(2, 4, 4))).all())

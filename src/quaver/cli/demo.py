@@ -14,7 +14,7 @@ from rich.table import Table
 from quaver.analysis import analyze
 from quaver.capture import capture
 from quaver.cli.bench import run_bench
-from quaver.cli.figures import write_file, write_report
+from quaver.cli.figures import fail_where_verify_failed, write_file, write_report
 from quaver.cli.screen import Screen
 from quaver.config.recipe import Phase, QuantPhase
 from quaver.data import Loader, open_dataset
@@ -93,6 +93,7 @@ def demo(
     write_file(out / "metrics.jsonl", curves)
     write_page([out], out / "report.html")
     show(console, out, report, int8)
+    fail_where_verify_failed(console, report)
 
 
 def deployed(int8: Program, out: Path, float_model: Path, test: Loader) -> dict[str, Any]:
@@ -114,6 +115,7 @@ def deployed(int8: Program, out: Path, float_model: Path, test: Loader) -> dict[
         "deployed_top1": result.accuracy_deployed,
         "agreement": result.agreement,
         "integers_equal": result.integers_equal,
+        **({} if result.passed else {"verify_failures": result.failures}),
         "engine": result.engine,
         "cpu": result.cpu,
         **milliseconds,

@@ -1,12 +1,16 @@
-"""Figures that a command ends with, as a file."""
+"""Figures that a command ends with, as a file, and what follows from them."""
 
 import json
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+import typer
+from rich.console import Console
+
 from quaver.errors import StorageError
 from quaver.files import destination, is_stream, write_atomically
+from quaver.measure.verify import verdict
 
 
 def refuse_unwritable(path: Path | None) -> None:
@@ -23,6 +27,15 @@ def refuse_unwritable(path: Path | None) -> None:
         TemporaryFile(dir=place).close()
     except OSError as error:
         raise StorageError(f"--json {path}: could not be written: {error}. Name another file.") from error
+
+
+def fail_where_verify_failed(console: Console, report: dict[str, Any]) -> None:
+    """Say that the engine computes something else than was trained, and exit with 1; everything is written by now."""
+    if report.get("verify_failures"):
+        for line in verdict(report["verify_failures"]):
+            console.print(line, style="red", markup=False, highlight=False)
+        console.print("What was trained is kept. quaver verify looks again, quaver export writes the file again.")
+        raise typer.Exit(1)
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:

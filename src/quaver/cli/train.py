@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from quaver.cli.figures import fail_where_verify_failed
 from quaver.cli.flags import model_and_data, with_recipe_flags
 from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
@@ -79,6 +80,7 @@ def quantize(flags: dict[str, str]) -> None:
         console.print(f"[yellow]warning:[/] {escape(words)}")
     mobile = "" if "left_out" in report else " mobile/,"
     console.print(f"Everything is in {folder.path}/: float/, int8/,{mobile} report.json.")
+    fail_where_verify_failed(console, report)
 
 
 @contextmanager

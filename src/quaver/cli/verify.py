@@ -11,7 +11,7 @@ from quaver.cli.batches import Source, Split, image_size_of, open_batches
 from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.cli.flags import as_in_a_recipe
 from quaver.machine.cpu import cpu
-from quaver.measure.verify import Verification
+from quaver.measure.verify import Verification, verdict
 from quaver.measure.verify import verify as run_verify
 from quaver.program.storage import load
 from quaver.runtime.artefact import find
@@ -30,14 +30,25 @@ def verify(
     dataset: Annotated[str, as_in_a_recipe("dataset")] = "auto",
     data_dir: Annotated[str, as_in_a_recipe("data_dir")] = "",
     split: Annotated[Split, typer.Option(help="Which images of a data set.", rich_help_panel="Data")] = Split.VAL,
-    threshold: Annotated[float, typer.Option(help="Least agreement for exit code 0.", min=0, max=1)] = 0.999,
+    threshold: Annotated[float, typer.Option(help="Least agreement, where outputs are class scores.", min=0, max=1)] = 0.999,
+    allow_steps: Annotated[
+        float | None,
+        typer.Option(
+            help="Steps that a value may be off before it is rounded, at every tensor. Without it: the last bit of a float "
+            "where the engine is exact, 1/100 where its float arithmetic is its own.",
+            min=0,
+        ),
+    ] = None,
+    allow_share: Annotated[
+        float, typer.Option(help="Share of every tensor's integers that may differ by more.", min=0, max=1)
+    ] = 0.0,
     batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 50,
     batch_num: Annotated[int, typer.Option(help="Batches to compare; 0: all.", min=0)] = 0,
     layers: Annotated[bool, typer.Option(help="Compare the integers of every quantized tensor, too.")] = True,
     threads: Annotated[int, typer.Option(help="Threads of the engine.", min=1)] = 1,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
 ) -> None:
-    """Run the same images through the simulation and the real engine, and compare. Exit code 1 below the threshold."""
+    """Run the same images through the simulation and the real engine. Exit code 1 where any tensor differs."""
     console = Console()
     refuse_unwritable(json_path)
     simulated = load(program)
@@ -47,34 +58,27 @@ def verify(
     images = open_batches(source, image_size_of(simulated))
     tried(find(artefact))
     shown = track(images.batches, "comparing", total=images.count, console=console)
-    result = run_verify(simulated, artefact, shown, layers=layers, threads=threads)
+    result = run_verify(
+        simulated,
+        artefact,
+        shown,
+        layers=layers,
+        threads=threads,
+        threshold=threshold,
+        allow_steps=allow_steps,
+        allow_share=allow_share,
+    )
+    console.print(f"{result.engine} on {cpu().words()}", highlight=False)
     show(console, result)
     if json_path is not None:
         write_report(json_path, result.record() | {"threshold": threshold})
-    if result.agreement < threshold:
-        console.print(f"[red]agreement {result.agreement:.4%} is below {threshold:.4%}[/]")
+    if not result.passed:
         raise typer.Exit(1)
 
 
 def show(console: Console, result: Verification) -> None:
-    """The findings, a line each."""
-    console.print(f"{result.engine} on {cpu().words()}", highlight=False)
-    if result.accuracy_simulated is not None:
-        for title, one, five in (
-            ("simulated", result.accuracy_simulated, result.top5_simulated),
-            ("deployed", result.accuracy_deployed, result.top5_deployed),
-        ):
-            console.print(f"{title:10} top-1 {one:.2%}  top-5 {five:.2%}")
-    console.print(f"agreement  {result.agreement:.4%} of {result.images} images")
-    console.print(f"logits     differ by at most {result.largest_difference:.3g} steps of the output scale")
-    if not result.layers:
-        return
-    first, worst = result.first_layer, result.worst_layer
-    if first is None or worst is None:
-        console.print(f"integers   equal at all {len(result.layers)} quantized tensors")
-        return
-    for title, layer in (("first", first), ("worst", worst)):
-        console.print(
-            f"{title:10} {layer.name!r}: {layer.differ} of {layer.size} integers differ ({layer.share:.2e}), "
-            f"by at most {layer.largest}"
-        )
+    """The findings, and the verdict in its colour."""
+    for line in result.lines():
+        console.print(line, highlight=False, markup=False)
+    for line in verdict(result.failures):
+        console.print(line, highlight=False, markup=False, style="" if result.passed else "red")

@@ -58,6 +58,7 @@ def _deployed(setting: Setting, folder: RunFolder, int8: Program, target: Target
         "agreement": result.agreement,
         "integers_equal": result.integers_equal,
         "verified_images": result.images,
+        **({} if result.passed else {"verify_failures": result.failures}),
         "engine": result.engine,
         "cpu": result.cpu,
     }

@@ -7,23 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from quaver.config.check import check, one_of
 from quaver.errors import EngineError, StageError, StorageError
+from quaver.export.acceptance import compare
 from quaver.export.provenance import carried, checksums, origin_of
 from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
 from quaver.program import Program, Stage
+from quaver.program.finite import refuse_not_finite
 from quaver.runtime import Runner, load
 from quaver.runtime.artefact import checksum, provenance_file
 from quaver.runtime.publishing import draft_in, publish
 from quaver.runtime.trial import tried
 from quaver.targets import TARGETS, Target
-
-WORST = 10.0
-"""Decibels: an artefact whose outputs lie closer to the noise than this does not compute the program. Rounding alone comes
-near 20 in an untrained network, which amplifies it from layer to layer; `quaver.verify` measures how near it really is."""
 
 
 def export(program: Program, path: str | Path, target: str = "openvino") -> Path:
@@ -80,6 +77,7 @@ def form_for(program: Program, target: Target) -> Program:
     if program.stage is Stage.PREPARED:
         raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
     refuse_other_floats(program)
+    refuse_not_finite(program)
     if target.suffix == ".pte":
         return program if program.stage in (Stage.MOBILE, Stage.FLOAT) else TransformForMobilePass().apply(program)
     program = ConvertToInt8Pass().apply(program) if program.stage is Stage.FROZEN else program
@@ -132,7 +130,7 @@ def _write(program: Program, file: Path, target: Target, common: dict[str, Any])
             file.write_bytes(model.SerializeToString())
     files = checksums(file.parent)
     tried(file, place="export")
-    compared = compare(program, reopened(file))
+    compared = compare(program, file, reopened(file))
     beside = origin | {"compared": compared, "files": files}
     beside = json.loads(json.dumps(beside))  # as it will be read: lists for tuples
     text = json.dumps(beside | {"checksum": checksum(beside)}, indent=1, sort_keys=True)
@@ -149,42 +147,6 @@ def reopened(file: Path) -> Runner:
         from quaver.runtime import openvino
 
         return openvino.load(file, 1)
-
-
-def compare(program: Program, run: Runner) -> dict[str, Any]:
-    """Run both on the same random inputs; refuse an artefact that computes something else."""
-    generator = torch.Generator().manual_seed(0)
-    inputs = []
-    for leaf in program.signature.tensors:
-        shape = [2 if size is None else size for size in leaf.shape]
-        value = torch.randn(shape, generator=generator) if leaf.dtype.is_floating_point else torch.zeros(shape)
-        inputs.append(value.to(leaf.dtype))
-    was_training = program.training
-    with torch.no_grad():
-        expected = program.eval().flat(*inputs)
-    program.training = was_training
-    got = run(*(value.numpy() for value in inputs))
-    outputs = got if isinstance(got, tuple) else (got,)
-    worst, largest = float("inf"), 0.0
-    for ours, theirs in zip(expected, outputs, strict=True):
-        signal, noise = ours.double().numpy(), ours.double().numpy() - theirs.astype(np.float64)
-        power = float((noise**2).sum())
-        if not np.isfinite(power):
-            worst = -float("inf") if np.isfinite(signal).all() else worst
-        elif power:
-            worst = min(worst, 10 * float(np.log10(max((signal**2).sum(), 1e-30) / power)))
-        largest = max(largest, float(np.abs(noise).max(initial=0.0)))
-    if worst < WORST:
-        raise EngineError(
-            f"export: what {run.engine} computes from the file is not what the program computes (signal to noise "
-            f"{worst:.1f} dB, wanted {WORST:.0f}). Nothing was written. A network that has learnt nothing can amplify the "
-            "last bit of a rounding so far: train it longer, or with a lower lr. If it is a good one, please report it."
-        )
-    return {
-        "engine": run.engine,
-        "largest_difference": largest,
-        "signal_to_noise_db": None if worst == float("inf") else worst,
-    }
 
 
 __all__ = ["export", "export_each", "form_for"]

@@ -2,20 +2,26 @@
 
 from typing import Any
 
+from torch import fx
+
 from quaver.int8.lowering import is_quantize
 from quaver.program import EVAL, Program
 
 
+def quantize_nodes(program: Program) -> dict[str, fx.Node]:
+    """Every quantize node of the program, in the order of the graph, by its tensor's own name, made unique."""
+    named: dict[str, fx.Node] = {}
+    for node in filter(is_quantize, program.graphs[EVAL].nodes):
+        name = plain = _source_name(node.args[0], program)
+        while name in named:
+            name = f"{plain}_{sum(other.startswith(plain) for other in named)}"
+        named[name] = node
+    return named
+
+
 def quantized_tensors(program: Program) -> list[str]:
-    """A name for every quantize node of the program, in the order of the graph: the tensor's own, made unique."""
-    names: list[str] = []
-    for node in program.graphs[EVAL].nodes:
-        if is_quantize(node):
-            name = plain = _source_name(node.args[0], program)
-            while name in names:
-                name = f"{plain}_{sum(other.startswith(plain) for other in names)}"
-            names.append(name)
-    return names
+    """The names of the program's quantized tensors, in the order of the graph."""
+    return list(quantize_nodes(program))
 
 
 def rounded_name(tensor: str) -> str:

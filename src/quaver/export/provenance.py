@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from quaver.export.full_range import overflowing
 from quaver.program import Program
 from quaver.targets import Target
 
@@ -12,7 +13,10 @@ FORMAT, VERSION = "quaver.artefact", 1
 
 
 def origin_of(program: Program, target: Target) -> dict[str, Any]:
-    """Version, passes with their options, thresholds, and a hash of the weights. No time stamp: equal runs, equal files."""
+    """Version, passes with their options, thresholds, and a hash of the weights. No time stamp: equal runs, equal files.
+
+    ``full_range`` names the layers that overflow on processors without VNNI; without any, the file is safe on all of them.
+    """
     from quaver import __version__
 
     return {
@@ -24,6 +28,7 @@ def origin_of(program: Program, target: Target) -> dict[str, Any]:
         "config": list(program.history),
         "source": hash_of(program),
         "inputs": [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in program.signature.tensors],
+        "full_range": overflowing(program, target),
         "ops": [asdict(record) for record in program.ops()],
     }
 

@@ -17,7 +17,7 @@ from quaver.quantizers.arithmetic import dequantize
 
 _AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
 _MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
-_UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view", "pixel_shuffle"}
+UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view", "pixel_shuffle"}
 _MOVES = frozenset({"cat", "permute", "transpose"})
 _TAKE_SIGNED = frozenset({"linear", "conv_transpose2d"})
 _HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
@@ -191,7 +191,7 @@ class _Lowering(Walk):
         if name in _TAKE_SIGNED:
             return not convolved
         if name not in _MOVES:
-            return name not in _UNSHIFTED
+            return name not in UNSHIFTED
         behind = [back for user in reader.users for back in (user.users if is_quantize(user) else [user])]
         rounded = [one for one in behind if is_fake_quant(one) or is_dequantize(one)]
         return any(self.shifted(one, convolved) for one in rounded) or any(

@@ -17,6 +17,7 @@ FLAGS = {
 LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """The variables of the environment that tell oneDNN how far it may go, the one that counts first."""
 
+_WITH_VNNI = ("VNNI", "BF16", "FP16", "AMX", "ALL", "DEFAULT")  # in the names of oneDNN's levels
 _TILES = 0x1D  # the leaf of CPUID that describes AMX' tiles: subleaf 0 how many kinds there are, subleaf 1 the first
 _FIRST_PROCESSOR = 1 << 14  # characters of /proc/cpuinfo; the rest would take a while where there are hundreds
 
@@ -34,6 +35,15 @@ class CPU:
     known: bool
     onednn_limit: str = ""
     amx_doubt: str = ""
+
+    def saturates(self, *, onednn: bool) -> bool:
+        """Whether it adds two 8-bit products in 16 bits: it has no VNNI, or ``onednn`` was told to do without.
+
+        >>> CPU("Some CPU", ("AVX2",), known=True).saturates(onednn=False)
+        True
+        """
+        limited = onednn and self.onednn_limit and not any(level in self.onednn_limit.upper() for level in _WITH_VNNI)
+        return self.known and ("VNNI" not in self.abilities or bool(limited))
 
     def words(self) -> str:
         """The processor in a line of a report.

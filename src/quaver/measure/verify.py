@@ -11,44 +11,33 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from quaver.config.check import check, number
 from quaver.errors import InputError, QuaverWarning, StageError
 from quaver.export import form_for
+from quaver.export.comparison import Allowed, Comparison, LayerDifference, distances
 from quaver.machine.cpu import cpu
 from quaver.measure.accuracy import top_k_hits
-from quaver.measure.integers import Inside, simulation
 from quaver.passes import QuantizationFreezePass
 from quaver.program import Program, Stage
-from quaver.runtime import load
+from quaver.runtime import Runner, load
 from quaver.runtime.artefact import find
 from quaver.targets import TARGETS
 
-
-@dataclass(frozen=True)
-class LayerDifference:
-    """How a quantized tensor of the engine differs from the simulation's: of ``size`` integers, ``differ``, by at most
-    ``largest`` steps.
-    """
-
-    name: str
-    size: int
-    differ: int
-    largest: int
-
-    @property
-    def share(self) -> float:
-        """The part of the integers that differ."""
-        return self.differ / self.size if self.size else 0.0
+SHOWN = 5  # failures in words; `failures` holds all
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What `verify` found. ``agreement``: the part of the images for which both give the same class;
-    with several outputs, for which the largest value of each is in the same place.
+    """What `verify` found. ``failures`` says, tensor by tensor, where the engine is not what was trained; `passed`: nowhere.
+
+    ``agreement``: the part of the images for which both give the same class; with several outputs, for which the largest
+    value of each is in the same place. It decides where outputs are class scores, and only there.
 
     ``largest_difference`` is the largest difference between two outputs, in steps of the output scale (the largest logit
-    / 127). Accuracies are None without labels. ``layers`` holds every quantized tensor that was compared; ``worst_layer``
-    the one with the largest share of differing integers and ``first_layer`` the first, in the order of the graph, that
-    differs at all; both None where the engine does not show its inside or nothing differs.
+    / 127). Accuracies are None without labels. ``layers`` holds every quantized tensor that was compared, ``outputs`` every
+    output; ``worst_layer`` the tensor with the largest share of differing integers and ``first_layer`` the first, in the
+    order of the graph, that differs at all; both None where the engine does not show its inside or nothing differs.
+    ``excluded`` counts images that hold NaN or Inf themselves: they were left out. ``note`` says where less could be asked.
     """
 
     artefact: str
@@ -62,6 +51,15 @@ class Verification:
     top5_simulated: float | None
     top5_deployed: float | None
     layers: list[LayerDifference] = field(default_factory=list)
+    outputs: list[LayerDifference] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    excluded: int = 0
+    note: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the engine computes what was trained."""
+        return not self.failures
 
     @property
     def integers_equal(self) -> float:
@@ -83,11 +81,69 @@ class Verification:
         """Everything as plain values, for JSON."""
         layers = {"first_layer": self.first_layer, "worst_layer": self.worst_layer}
         named = {name: None if layer is None else asdict(layer) for name, layer in layers.items()}
-        return asdict(self) | named | {"integers_equal": self.integers_equal}
+        return asdict(self) | named | {"integers_equal": self.integers_equal, "passed": self.passed}
+
+    def __str__(self) -> str:
+        """What was compared, how much of it differs, and the verdict, a line each."""
+        return "\n".join([*self.lines(), *verdict(self.failures)])
+
+    def lines(self) -> list[str]:
+        """What was compared and how much of it differs."""
+        rows = [("images", f"{self.images:,}{self._left_out()}")]
+        for title, one, five in (
+            ("simulated", self.accuracy_simulated, self.top5_simulated),
+            ("deployed", self.accuracy_deployed, self.top5_deployed),
+        ):
+            if one is not None and five is not None:
+                rows.append((title, f"top-1 {one:.2%}  top-5 {five:.2%}"))
+        rows += [
+            ("agreement", f"{self.agreement:.4%} of the images"),
+            ("outputs", f"differ by at most {self.largest_difference:.3g} steps of the output scale"),
+            *self._integers(),
+        ]
+        return [f"{title:10} {words}" for title, words in [*rows, *([("note", self.note)] if self.note else [])]]
+
+    def _left_out(self) -> str:
+        return f" ({self.excluded:,} that hold NaN or Inf were left out)" if self.excluded else ""
+
+    def _integers(self) -> list[tuple[str, str]]:
+        first, worst = self.first_layer, self.worst_layer
+        if not self.layers:
+            return [("integers", "not compared: only the outputs were")]
+        if first is None or worst is None:
+            return [("integers", f"equal at all {len(self.layers)} quantized tensors")]
+        differ = sum(layer.differ > 0 for layer in self.layers)
+        return [
+            ("integers", f"differ at {differ} of {len(self.layers)} quantized tensors"),
+            *(
+                (
+                    title,
+                    f"{layer.name!r}: {layer.differ} of {layer.size} integers differ ({layer.share:.2e}), "
+                    f"by at most {layer.largest}",
+                )
+                for title, layer in (("first", first), ("worst", worst))
+            ),
+        ]
+
+
+def verdict(failures: list[str]) -> list[str]:
+    """Passed; or failed, and where: a line each."""
+    if not failures:
+        return ["passed: the engine computes what was trained"]
+    more = [f"  and {len(failures) - SHOWN} more"] if len(failures) > SHOWN else []
+    return ["FAILED: what runs is not what was trained", *(f"  {words}" for words in failures[:SHOWN]), *more]
 
 
 def verify(
-    program: Program, artefact: str | Path, batches: Iterable[Any], *, layers: bool = True, threads: int = 1
+    program: Program,
+    artefact: str | Path,
+    batches: Iterable[Any],
+    *,
+    layers: bool = True,
+    threads: int = 1,
+    threshold: float = 0.999,
+    allow_steps: float | None = None,
+    allow_share: float = 0.0,
 ) -> Verification:
     """Run ``batches`` through ``program`` and through ``artefact`` on its engine, and compare.
 
@@ -95,21 +151,27 @@ def verify(
     ``.pte`` file with the mobile form. A batch is an array or tensor of images, or a pair of images and labels; for a
     model with several inputs, a tuple of them stands for the images. With ``layers``
     the integers of every quantized tensor are compared as well, where the engine shows them (not for ``.pte``).
+
+    The result has `passed` and ``failures``. Every tensor counts: to the last bit where the engine's arithmetic is simulated
+    so; elsewhere (behind a sigmoid, say, or a layer in float) an integer may be another where the value it was rounded from
+    lies within 1/100 step of the tie. ``allow_steps`` puts another bound in the place of both, ``allow_share`` lets a part
+    of every tensor's integers differ by more. Where outputs are class scores, ``threshold`` is the least agreement.
     """
+    options = {"threshold": threshold, "allow_share": allow_share, "allow_steps": allow_steps or 0}
+    check("verify", options, {"threshold": number(0, 1), "allow_share": number(0, 1), "allow_steps": number(0)})
     file = find(artefact)
     run = load(file, threads)
-    layers = layers and file.suffix != ".pte"
-    comparison = _Comparison(_frozen_form(program, file), layers=layers)
-    inside = Inside(file, comparison.simulation.scales, threads) if layers else None
+    ready = _frozen_form(program, file)
+    comparison = Comparison(ready, file, run, Allowed(allow_steps, allow_share), layers=layers, threads=threads)
+    classes = _Classes()
     for batch in batches:
         inputs, labels = _split(batch, len(run.inputs))
-        outputs, integers = comparison.simulation.run(*map(torch.as_tensor, inputs))
-        arrays = [np.asarray(value) for value in inputs]
-        got = run(*arrays)
-        comparison.outputs([one.numpy() for one in outputs], got if isinstance(got, tuple) else (got,), labels)
-        if inside is not None:
-            comparison.integers(integers, inside.run(*arrays)[1])
-    return comparison.result(str(file), run.engine)
+        tensors = [torch.as_tensor(value) for value in inputs]
+        tensors, labels, excluded = _without_not_finite(tensors, labels, run)
+        classes.excluded += excluded
+        if not excluded or tensors[0].shape[0]:
+            classes.add(*comparison.add(*tensors), labels)
+    return classes.result(str(file), comparison, threshold)
 
 
 def _frozen_form(program: Program, file: Path) -> Program:
@@ -135,29 +197,34 @@ def _split(batch: Any, inputs: int) -> tuple[list[Any], NDArray[np.int64] | None
     raise InputError(f"verify: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
 
 
-def _shapes(shapes: list[tuple[int, ...]]) -> str:
-    return " and ".join(str(shape) for shape in shapes)
+def _without_not_finite(
+    tensors: list[Tensor], labels: NDArray[np.int64] | None, run: Runner
+) -> tuple[list[Tensor], NDArray[np.int64] | None, int]:
+    """The images without those that hold NaN or Inf themselves, of which nothing is to be learnt, and how many those are."""
+    bad = [~torch.isfinite(tensor) for tensor in tensors]
+    if not any(bool(where.any()) for where in bad):
+        return tensors, labels, 0
+    for port, where in zip(run.inputs, bad, strict=True):
+        if not port.shape or (port.shape[0] is not None and bool(where.any())):
+            raise InputError(f"verify: input {port.name!r} holds NaN or Inf, and its batch is fixed. Leave this batch out.")
+    good = ~torch.stack([where.flatten(1).any(1) for where in bad]).any(0)
+    return [tensor[good] for tensor in tensors], labels if labels is None else labels[good.numpy()], int((~good).sum())
 
 
-class _Comparison:
-    """Counts over all batches."""
+class _Classes:
+    """What both make of the images, counted over all batches."""
 
-    def __init__(self, program: Program, *, layers: bool) -> None:
-        self.simulation = simulation(program, inside=layers)
-        self.images = self.agreeing = self.labelled = 0
+    def __init__(self) -> None:
+        self.images = self.agreeing = self.labelled = self.excluded = 0
         self.hits = np.zeros(4, np.int64)  # top-1 and top-5, simulated and deployed
         self.difference = self.magnitude = 0.0
-        self.counts = {name: np.zeros(3, np.int64) for name in self.simulation.scales}
-        self.seen: set[str] = set()
+        self.are_scores = True
 
-    def outputs(
+    def add(
         self, simulated: Sequence[NDArray[Any]], deployed: Sequence[NDArray[Any]], labels: NDArray[np.int64] | None
     ) -> None:
-        ours, theirs = [one.shape for one in simulated], [one.shape for one in deployed]
-        if ours != theirs:
-            raise InputError(
-                f"verify: the program gives {_shapes(ours)} and the artefact {_shapes(theirs)}: they are not of one model."
-            )
+        """Count a batch."""
+        self.are_scores &= all(one.ndim == 2 and one.shape[1] > 1 for one in simulated)
         pairs = [
             (one.reshape(len(one), -1), other.reshape(len(other), -1))
             for one, other in zip(simulated, deployed, strict=True)
@@ -166,38 +233,40 @@ class _Comparison:
         agrees = [one.argmax(1) == other.argmax(1) for one, other in pairs]
         self.agreeing += int(np.logical_and.reduce(agrees).sum())
         for one, other in pairs:
-            self.difference = max(self.difference, float(np.abs(one - other).max(initial=0.0)))
+            self.difference = max(self.difference, float(distances(one, other).max(initial=0.0)))
             self.magnitude = max(self.magnitude, float(np.abs(one).max(initial=0.0)))
         if labels is not None:
             self.labelled += len(labels)
             both = [(values, k) for values in pairs[0] for k in (1, 5)]
             self.hits += [int(top_k_hits(values, labels, k).sum()) for values, k in both]
 
-    def integers(self, simulated: dict[str, NDArray[Any]], deployed: dict[str, NDArray[Any]]) -> None:
-        for name, theirs in deployed.items():
-            distance = np.abs(simulated[name] - theirs)
-            seen = self.counts[name]
-            seen += [distance.size, int((distance > 0).sum()), 0]
-            seen[2] = max(seen[2], int(distance.max(initial=0)))
-            self.seen.add(name)
-
-    def result(self, artefact: str, engine: str) -> Verification:
+    def result(self, artefact: str, comparison: Comparison, threshold: float) -> Verification:
+        """The findings, and the verdict."""
+        if not self.images and self.excluded:
+            raise InputError(f"verify: all {self.excluded} images hold NaN or Inf, so nothing was compared.")
         if not self.images:
             raise InputError("verify: no batches were given, so nothing was compared.")
         if 0 < self.labelled < self.images:
             warnings.warn("verify: some batches had no labels; accuracies count the others.", QuaverWarning, stacklevel=3)
         accuracies = [float(hits) / self.labelled if self.labelled else None for hits in self.hits]
-        layers = [LayerDifference(name, *map(int, self.counts[name])) for name in self.counts if name in self.seen]
+        agreement = self.agreeing / self.images
+        failures = list(comparison.failures())
+        if self.are_scores and agreement < threshold:
+            failures.append(f"agreement {agreement:.4%} is below {threshold:.4%}")
         return Verification(
             artefact=artefact,
-            engine=engine,
+            engine=comparison.run.engine,
             cpu=asdict(cpu()),
             images=self.images,
-            agreement=self.agreeing / self.images,
-            largest_difference=self.difference / (self.magnitude / 127) if self.magnitude else 0.0,
+            agreement=agreement,
+            largest_difference=self.difference / (self.magnitude / 127) if self.magnitude else self.difference,
             accuracy_simulated=accuracies[0],
             top5_simulated=accuracies[1],
             accuracy_deployed=accuracies[2],
             top5_deployed=accuracies[3],
-            layers=layers,
+            layers=comparison.layers(),
+            outputs=comparison.results(),
+            failures=failures,
+            excluded=self.excluded,
+            note=comparison.note,
         )

@@ -14,6 +14,7 @@ from quaver.operators import argument, channel_axis, is_parameter
 from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
 from quaver.program import EVAL, Placements, Program, Stage, copy_graph
+from quaver.program.finite import refuse_not_finite
 from quaver.program.views import home, mount, read
 from quaver.quantizers import PACT, CustomQuantizer, Observer, Quantizer
 from quaver.quantizers.on_grid import OffGridError
@@ -40,17 +41,20 @@ class QuantizationFreezePass(Pass):
         freezing = _Freezing(program)
         with torch.no_grad():
             freezing.run()
-        return program.copy(
+        frozen = program.copy(
             tensors=freezing.tensors,
             graphs={EVAL: freezing.graph},
             stage=Stage.FROZEN,
             records=records,
             placements=Placements(target=program.placements.target),
         )
+        refuse_not_finite(frozen)  # a negative variance, say, shows in the bias
+        return frozen
 
 
 def refuse_unready(program: Program) -> None:
-    """Say what keeps a program from being frozen: quantizers without data, or without an integer form."""
+    """Say what keeps a program from being frozen: NaN, or quantizers without data or without an integer form."""
+    refuse_not_finite(program)
     unseen = program.unseen()
     if unseen:
         raise StageError(
@@ -80,11 +84,8 @@ def _listed(names: list[str]) -> str:
 
 
 def weight_of_quantizer(program: Program, name: str) -> Tensor:
-    """The weight that a quantizer rounds, if it can be rounded."""
-    parameter: Tensor = read(program, program.placements.weights[name])
-    if not bool(torch.isfinite(parameter).all()):
-        raise ConversionError(f"{name!r} holds NaN or Inf: go back to a checkpoint from before training diverged.")
-    return parameter
+    """The weight that a quantizer rounds."""
+    return read(program, program.placements.weights[name])  # type: ignore[no-any-return]
 
 
 def with_plain_quantizers(program: Program) -> Program:

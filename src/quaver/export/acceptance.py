@@ -1,0 +1,115 @@
+"""The trial of a file after export: does it compute what the program does, on inputs that reach the ranges of training?"""
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from quaver.errors import EngineError, InputError, QuaverWarning
+from quaver.export.comparison import Allowed, Comparison, distances
+from quaver.export.full_range import saturates_here
+from quaver.export.integers import Simulation
+from quaver.int8.lowering import is_quantize
+from quaver.program import EVAL, Program
+from quaver.program.signature import InputTensor
+from quaver.runtime import Runner
+from quaver.targets import TARGETS
+
+MANY, FEW = 8, 4
+LARGE = 2**16
+"""Inputs to run: many, or few where one has more numbers than this."""
+
+
+def compare(program: Program, file: Path, run: Runner) -> dict[str, Any]:
+    """Run both on the same inputs; refuse a file that computes something else at any tensor that the engine shows."""
+    comparison = Comparison(program, file, run, Allowed(), all_shortcuts=False)
+    inputs = with_numbers(comparison.simulation, inputs_for(program))
+    if not all(map(len, inputs)):
+        warn("it was not compared, for the program gives NaN or Inf for all inputs that were tried.")
+        return {"engine": run.engine, "tensors": 0}
+    try:
+        simulated, deployed = comparison.add(*inputs)
+    except InputError as error:
+        raise EngineError(f"export: {error} Nothing was written.") from error
+    failures = list(comparison.failures())
+    if failures and saturates_here(program, next(target for target in TARGETS.values() if target.suffix == file.suffix)):
+        warn(f"its weights are of full range, and this processor saturates: {failures[0]}.")
+    elif failures and comparison.is_near:
+        warn(f"{failures[0]}. This is the rounding of sums in another order.")
+    elif failures:
+        more = f" And {len(failures) - 1} more." if len(failures) > 1 else ""
+        raise EngineError(
+            f"export: what {run.engine} computes from the file is not what the program computes: {failures[0]}.{more} "
+            "Nothing was written. Please report it, with the network if you can."
+        )
+    noise = comparison.signal_to_noise_db
+    pairs = zip(simulated, deployed, strict=True)
+    return {
+        "engine": run.engine,
+        "largest_difference": max(float(distances(*pair).max(initial=0.0)) for pair in pairs),
+        "signal_to_noise_db": noise if math.isfinite(noise) else None,
+        "tensors": len(comparison.layers()),
+    }
+
+
+def warn(words: str) -> None:
+    """Say what keeps a good file from being compared to the last bit."""
+    warnings.warn(
+        f"export: it is not known that the file computes, bit for bit, what the program does: {words} quaver.verify tells.",
+        QuaverWarning,
+        stacklevel=6,
+    )
+
+
+def inputs_for(program: Program) -> list[Tensor]:
+    """Inputs of the program that reach the ends of the ranges seen in training, the same each time.
+
+    Noise over the whole range, on a level that each channel has of its own: from one input to the next there is less noise.
+    What is not quantized gets normal noise, and whole numbers are zeros, for they may be places in a table.
+    """
+    generator = torch.Generator().manual_seed(0)
+    leaves, ranges = program.signature.tensors, _ranges(program)
+    numbers = sum(math.prod(size or 1 for size in leaf.shape) for leaf in leaves)
+    count = FEW if numbers > LARGE else MANY
+    return [_input(leaf, count, ranges.get(place), generator) for place, leaf in enumerate(leaves)]
+
+
+def with_numbers(simulation: Simulation, inputs: list[Tensor]) -> list[Tensor]:
+    """Those of a batch for which the program itself computes numbers: a logarithm has none for what it never sees."""
+    outputs, integers = simulation.run(*inputs)
+    values = [*outputs, *map(torch.from_numpy, integers.values())]
+    count = len(inputs[0]) if inputs and inputs[0].dim() else 0
+    if any(not value.dim() or len(value) != count for value in (*inputs, *values)):
+        return inputs  # not a batch of images
+    fine = torch.stack([value.isfinite().view(count, -1).all(1) for value in values]).all(0)
+    free = all(leaf.shape[0] is None for leaf in simulation.program.signature.tensors)
+    return [tensor[fine] for tensor in inputs] if free else inputs
+
+
+def _input(leaf: InputTensor, count: int, ends: tuple[float, float] | None, generator: torch.Generator) -> Tensor:
+    shape = [count if size is None else size for size in leaf.shape]
+    if not leaf.dtype.is_floating_point:
+        return torch.zeros(shape, dtype=leaf.dtype)
+    if ends is None or len(shape) < 2:
+        return torch.randn(shape, generator=generator).to(leaf.dtype)
+    low, high = ends
+    noise, level = (
+        torch.rand(shape, generator=generator),
+        torch.rand([*shape[:2], *[1] * len(shape[2:])], generator=generator),
+    )
+    share = torch.linspace(1, 0.2, shape[0]).view(-1, *[1] * len(shape[1:]))
+    return (low + (high - low) * (share * noise + (1 - share) * level)).to(leaf.dtype)
+
+
+def _ranges(program: Program) -> dict[int, tuple[float, float]]:
+    """The ends of each input's range, by its place: of those that are quantized."""
+    found: dict[int, tuple[float, float]] = {}
+    inputs = [node for node in program.graphs[EVAL].nodes if node.op == "placeholder"]
+    for place, node in enumerate(inputs):
+        for reader in filter(is_quantize, node.users):
+            _, scale, zero, low, high = reader.args[:5]
+            found[place] = (low - zero) * scale, (high - zero) * scale
+    return found

@@ -1,0 +1,41 @@
+"""Weights that processors without VNNI overflow on: where a file gives the same result, and where it does not."""
+
+import torch
+from torch import fx
+
+from quaver.int8.lowering import is_dequantize
+from quaver.machine.cpu import cpu
+from quaver.operators import CONVOLUTIONS, WEIGHTED, pair_axis
+from quaver.program import EVAL, Program
+from quaver.program.views import read
+from quaver.quantizers.saturation import without_overflow
+from quaver.targets import Target
+
+
+def overflowing(program: Program, target: Target) -> list[str]:
+    """The layers of a frozen program in which two products of neighbours can leave 16 bits, on an engine that adds so."""
+    if not target.saturates:
+        return []
+    return [node.meta["op"].name for node in program.graphs[EVAL].nodes if _can_overflow(program, node)]
+
+
+def _can_overflow(program: Program, node: fx.Node) -> bool:
+    op = node.meta.get("op")
+    if op is None or op.type not in WEIGHTED | CONVOLUTIONS or len(node.args) < 2:
+        return False
+    x, weight = node.args[:2]
+    if not (is_dequantize(x) and is_dequantize(weight)):
+        return False
+    stored = weight.args[0]  # type: ignore[union-attr]
+    while isinstance(stored, fx.Node) and stored.op != "get_attr":  # a cast
+        stored = stored.args[0]
+    if not isinstance(stored, fx.Node):
+        return False
+    integers = read(program, str(stored.target)).float()
+    axis = pair_axis(node, op.type, tuple(integers.shape))
+    return axis is not None and not torch.equal(without_overflow(integers, axis), integers)
+
+
+def saturates_here(program: Program, target: Target) -> bool:
+    """Whether this processor would overflow on the program's weights."""
+    return cpu().saturates(onednn=target.name == "openvino") and bool(overflowing(program, target))
