@@ -10,6 +10,7 @@ SOURCE = ROOT / "src" / "quaver"
 ORDER = [
     "errors",
     "files",
+    "reading",
     "formats",
     "silence",
     "grid",

@@ -226,7 +226,10 @@ _FROM_STACK: dict[str, tuple[int, Make]] = {
     "BUILD": (2, _build),
 }
 # numpy's own modules had other names when the files were written
-_ARRAYS: dict[str, Callable[..., Any]] = {"multiarray _reconstruct": lambda *_: _Bytes(), "numeric _frombuffer": _from_buffer}
+_ARRAYS: dict[str, Callable[..., Any]] = {
+    "multiarray _reconstruct": lambda *_: _Bytes(),
+    "numeric _frombuffer": _from_buffer,
+}
 _CALLS: dict[str, Callable[..., Any]] = {
     "_codecs encode": _encode,
     "numpy dtype": _byte_type,
