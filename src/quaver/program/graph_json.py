@@ -13,11 +13,10 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from quaver.errors import StorageError
+from quaver.program.allowed_ops import is_allowed
 from quaver.program.devices import device_of
 from quaver.program.record import Op
 
-_OUTSIDE = frozenset({"from_file", "_print", "warn"})  # ops that reach for something other than their arguments
-_NAMESPACES = frozenset({"aten", "quantized_decomposed", "torchvision"})
 _PYTHON = {
     f"operator.{name}": getattr(operator, name)
     for name in [
@@ -155,7 +154,7 @@ def decode(value: Any, known: dict[str, fx.Node]) -> Any:
 def _encode_target(node: fx.Node) -> str:
     if node.op != "call_function":
         return str(node.target)
-    if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in _NAMESPACES:
+    if isinstance(node.target, torch._ops.OpOverload) and is_allowed(node.target):
         return str(node.target)
     if node.target in _PYTHON_NAMES:
         return _PYTHON_NAMES[node.target]
@@ -170,11 +169,9 @@ def _decode_target(op: str, target: str) -> Any:
     if target in _PYTHON:
         return _PYTHON[target]
     namespace, name, overload = target.split(".")
-    if namespace not in _NAMESPACES:
-        raise ValueError(f"op {target!r}")
     operation = getattr(getattr(getattr(torch.ops, namespace), name), overload)
-    if not isinstance(operation, torch._ops.OpOverload) or name in _OUTSIDE:
-        raise ValueError(f"op {target!r}")
+    if not isinstance(operation, torch._ops.OpOverload) or not is_allowed(operation):
+        raise ValueError(f"op {target!r}, which a program in a file cannot call")
     return operation
 
 

@@ -23,11 +23,10 @@ from quaver.program.program import Program
 from quaver.program.record import OpRecord
 from quaver.program.signature import InputTensor, Signature
 from quaver.program.stage import Stage
-from quaver.program.views import home, mount
+from quaver.program.trial import try_out
+from quaver.program.views import home, mount, read
 from quaver.quantizers import KINDS, PACT, build
 
-# what reading a file that was tampered with can come to
-_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SyntaxError, ArithmeticError)
 FORMAT = Format("quaver.program", 1, "a program", "quaver.save", if_missing="quaver.save writes one.")
 JSON_NAME, WEIGHTS_PATTERN = "program.json", "weights-*.safetensors"
 
@@ -77,7 +76,7 @@ def load(folder: str | Path) -> Program:
         raise StorageError(f"{folder / body['weights']}: the file is damaged: its checksum differs from the one saved.")
     try:
         return _rebuild(body, safetensors.torch.load(content))
-    except (*_DAMAGE, safetensors.SafetensorError) as error:
+    except Exception as error:  # a file that was tampered with can make torch fail in any way
         raise StorageError(f"{folder}: the program cannot be read: {type(error).__name__}: {error}.") from error
 
 
@@ -197,6 +196,7 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         for_test=body["for_test"],
     )
     _refuse_misfits(program)
+    _try_out(program)
     torch.nn.Module.train(program, body["training"])
     return program.build()
 
@@ -212,6 +212,13 @@ def _refuse_misfits(program: Program) -> None:
         (results,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
         if len(inputs) != len(signature.tensors) or len(results) != signature.out_specs[mode].num_leaves:
             raise ValueError("a graph does not fit its signature")
+
+
+def _try_out(program: Program) -> None:
+    """What the graphs compute must fit together, and fit into memory."""
+    shapes = [([2 if size is None else size for size in leaf.shape], leaf.dtype) for leaf in program.signature.tensors]
+    for graph in program.graphs.values():
+        try_out(graph, lambda path: read(program, path), shapes)
 
 
 def _is_tensor(leaf: Any) -> bool:
