@@ -11,6 +11,7 @@ ORDER = [
     "errors",
     "files",
     "reading",
+    "records",
     "formats",
     "silence",
     "grid",

@@ -32,7 +32,7 @@ def read_bytes(path: str | Path, most: int = MOST_TEXT) -> bytes:
         size = os.fstat(file.fileno()).st_size
         if size > most:
             raise OSError(errno.EFBIG, f"the file has {size} bytes, and at most {most} can be right", str(path))
-        return file.read(most if size == 0 else size)  # the files of /proc say 0
+        return file.read(size)
 
 
 def read_text(path: str | Path, most: int = MOST_TEXT) -> str:

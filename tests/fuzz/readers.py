@@ -51,7 +51,9 @@ class Reader:
 
 def one_of(random: Random, folder: Path, *patterns: str) -> Path:
     """One of the files in a folder."""
-    return random.choice([path for pattern in patterns or ("**/*",) for path in sorted(folder.glob(pattern)) if path.is_file()])
+    return random.choice(
+        [path for pattern in patterns or ("**/*",) for path in sorted(folder.glob(pattern)) if path.is_file()]
+    )
 
 
 def damage_bytes(random: Random, folder: Path, *patterns: str) -> None:
@@ -254,7 +256,9 @@ RECIPE = {
 }
 ODD_YAML = [
     "a: &a [x, x, x, x, x, x, x, x, x]\n"
-    + "".join(f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)),
+    + "".join(
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    ),
     "train: &t {num_epochs: 1, <<: *t}\n",
     "train: &t [*t]\n",
     "".join(f"key{number}: {number}\n" for number in range(20_000)),
@@ -369,7 +373,7 @@ def damage_weights(random: Random, folder: Path) -> None:
     state[name] = random.choice(odd_tensors(state[name]))
     if random.random() < 0.3:
         state[random.choice([3, "x", ("a", 1), "module.x", ""])] = state.pop(name)
-    content = random.choice([state, state, {"model": state}, {"state_dict": {"model": state}}, [state], state[name] if name in state else 1])
+    content = random.choice([state, state, {"model": state}, {"state_dict": {"model": state}}, [state], state.get(name, 1)])
     try:
         torch.save(content, folder / "new.pth")
     except (RuntimeError, NotImplementedError):  # what torch itself cannot write
@@ -403,7 +407,13 @@ def write_programs(folder: Path) -> None:
         example_inputs=(images,),
     ).train()
     other(images)
-    programs = {"float": quaver.capture(Residual(), (images,)), "trained": qat, "ranges": other.eval(), "frozen": frozen, "int8": int8}
+    programs = {
+        "float": quaver.capture(Residual(), (images,)),
+        "trained": qat,
+        "ranges": other.eval(),
+        "frozen": frozen,
+        "int8": int8,
+    }
     for name, program in programs.items():
         quaver.save(program, folder / name)
 

@@ -146,7 +146,10 @@ def main() -> int:
             if outcome not in PASSED or options.only is not None:
                 print(f"{name} {case}: {outcome}: {words}", flush=True)
         failed += sum(count for outcome, count in counts.items() if outcome not in PASSED)
-        print(f"{name}: {len(cases)} cases, " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()), flush=True)
+        print(
+            f"{name}: {len(cases)} cases, " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()),
+            flush=True,
+        )
     return 1 if failed else 0
 
 

@@ -16,6 +16,7 @@ from quaver.errors import StorageError
 from quaver.program.allowed_ops import is_allowed
 from quaver.program.devices import device_of
 from quaver.program.record import Op
+from quaver.records import decoded
 
 _PYTHON = {
     f"operator.{name}": getattr(operator, name)
@@ -47,7 +48,7 @@ _PYTHON = {
     "torch.sym_min": torch.sym_min,
 }
 _PYTHON_NAMES = {function: name for name, function in _PYTHON.items()}
-_FACTS = ("dtype", "rank", "quantizer", "signed", "written", "constant")
+_FACTS = {"dtype": torch.dtype, "rank": int, "quantizer": str, "signed": bool, "written": bool, "constant": bool}
 
 
 def encode_graph(graph: fx.Graph) -> list[dict[str, Any]]:
@@ -186,4 +187,7 @@ def _encode_meta(meta: dict[str, Any]) -> dict[str, Any]:
 
 def _decode_meta(meta: dict[str, Any]) -> dict[str, Any]:
     kept = {key: decode(value, {}) for key, value in meta.items() if key in _FACTS}
-    return kept | ({"op": Op(**meta["op"])} if "op" in meta else {})
+    for key, value in kept.items():
+        if type(value) is not _FACTS[key]:
+            raise TypeError(f"{key} {value!r:.60}")
+    return kept | ({"op": decoded(Op, meta["op"])} if "op" in meta else {})

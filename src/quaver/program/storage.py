@@ -6,7 +6,7 @@ crash comes, the folder holds a whole program, the old or the new. Nothing is pi
 
 import hashlib
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,17 @@ from quaver.formats import Format
 from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
 from quaver.program.placements import OpPlan, Options, Placements
 from quaver.program.program import Program
-from quaver.program.record import OpRecord
+from quaver.program.record import read_record
 from quaver.program.signature import InputTensor, Signature
 from quaver.program.stage import Stage
 from quaver.program.trial import try_out
 from quaver.program.views import home, mount, read
-from quaver.quantizers import KINDS, PACT, build
+from quaver.quantizers import KINDS, PACT, Quantizer, build
+from quaver.reading import read_bytes
+from quaver.records import decoded
 
 FORMAT = Format("quaver.program", 1, "a program", "quaver.save", if_missing="quaver.save writes one.")
+LARGEST = 1 << 40  # bytes of a file of weights
 JSON_NAME, WEIGHTS_PATTERN = "program.json", "weights-*.safetensors"
 
 
@@ -67,7 +70,7 @@ def load(folder: str | Path) -> Program:
         raise StorageError(f"{folder}: cannot be read: this is a file, and a program is a folder, as quaver.save writes it.")
     body = FORMAT.unsealed(folder / JSON_NAME)
     try:
-        content = (folder / Path(body["weights"]).name).read_bytes()
+        content = read_bytes(folder / Path(body["weights"]).name, LARGEST)
     except OSError as error:
         raise StorageError(f"{folder}: its weights file is missing: {error}. Save the program again.") from error
     except (LookupError, TypeError, ValueError) as error:
@@ -147,58 +150,113 @@ def _in_words(options: Options | None) -> Options | None:
 
 
 def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
-    root = nn.Module()
-    placements = body["placements"]
-    waiting = {}
-    for name, saved in body["quantizers"].items():
-        quantizer = build(**saved["options"])
-        quantizer.observing, quantizer.quantizing = saved["switches"]["observing"], saved["switches"]["quantizing"]
-        waiting[placements["quantizers"][name]] = quantizer
-    kept: dict[str, Tensor] = {}
-    for entry in body["tensors"]:
-        owner = entry["name"].rpartition(".")[0].removesuffix(".preprocess")
-        if owner in waiting:  # in the order it was saved in, so that an optimizer finds its parameters by position
-            mount(root, owner, waiting.pop(owner))
-        container, leaf = home(root, entry["name"])
-        if entry["kind"] == "parameter":
-            source = entry.get("same_as", entry["name"])
-            if source not in kept:
-                kept[source] = nn.Parameter(tensors[source], requires_grad=entry["trains"])
-            container._parameters[leaf] = kept[source]  # type: ignore[assignment]
-        elif leaf in container._buffers:
-            container._buffers[leaf] = tensors[entry.get("same_as", entry["name"])]
-        else:
-            container.register_buffer(leaf, tensors[entry.get("same_as", entry["name"])], persistent=entry["persistent"])
+    plans = body["placements"].pop("plan")
+    placements: Placements = decoded(Placements, body["placements"])
+    entries: list[_TensorEntry] = decoded(list[_TensorEntry], body["tensors"])
+    root = _mounted(entries, tensors, {placements.quantizers[name]: saved for name, saved in body["quantizers"].items()})
     plan = {
-        name: OpPlan(wish["weight"], {int(position): options for position, options in wish["inputs"]})
-        for name, wish in placements.pop("plan").items()
+        name: OpPlan(
+            decoded(Options | None, wish["weight"]), {int(place): decoded(Options, one) for place, one in wish["inputs"]}
+        )
+        for name, wish in plans.items()
     }
-    inputs = tuple(
-        InputTensor(leaf["name"], tuple(leaf["shape"]), decode(leaf["dtype"], {})) if _is_tensor(leaf) else decode(leaf, {})
-        for leaf in body["inputs"]
-    )
-    graphs = {
-        mode: decode_graph(nodes, {entry["name"] for entry in body["tensors"]}, placements["quantizers"].values())
-        for mode, nodes in body["graphs"].items()
-    }
+    readable = {entry.name for entry in entries}
+    graphs = {mode: decode_graph(nodes, readable, placements.quantizers.values()) for mode, nodes in body["graphs"].items()}
     program = Program(
         root,
         graphs,
         Signature(
-            inputs,
+            tuple(_input(leaf) for leaf in body["inputs"]),
             decode_structure(body["call"]),
             {mode: decode_structure(structure) for mode, structure in body["results"].items()},
         ),
         stage=Stage(body["stage"]),
-        placements=Placements(plan=plan, **(placements | {"quantized": frozenset(placements["quantized"])})),
-        records=tuple(OpRecord(**record) for record in body["records"]),
-        history=tuple(body["history"]),
-        for_test=body["for_test"],
+        placements=replace(placements, plan=plan),
+        records=tuple(read_record(record) for record in body["records"]),
+        history=decoded(tuple[str, ...], body["history"]),
+        for_test=bool(body["for_test"]),
     )
     _refuse_misfits(program)
     _try_out(program)
     torch.nn.Module.train(program, body["training"])
     return program.build()
+
+
+@dataclass(frozen=True)
+class _TensorEntry:
+    """What a name of a tensor is; ``same_as`` is the name that its values are stored under."""
+
+    name: str
+    kind: str
+    same_as: str = ""
+    trains: bool = False
+    persistent: bool = True
+
+
+def _mounted(entries: list[_TensorEntry], tensors: dict[str, Tensor], quantizers: dict[str, Any]) -> nn.Module:
+    """The tensors and quantizers at their paths, in the order they were saved in: an optimizer finds its own by position."""
+    root = nn.Module()
+    waiting = {path: _quantizer(saved) for path, saved in quantizers.items()}
+    kept: dict[str, nn.Parameter] = {}
+    for entry in entries:
+        owner = entry.name.rpartition(".")[0].removesuffix(".preprocess")
+        if owner in waiting:
+            mount(root, owner, waiting.pop(owner))
+        container, leaf = home(root, entry.name)
+        source = entry.same_as or entry.name
+        expected = container._parameters.get(leaf) if entry.kind == "parameter" else container._buffers.get(leaf)
+        if expected is not None and not _fits(tensors[source], expected):
+            raise ValueError(f"{entry.name!r} has shape {tuple(tensors[source].shape)} and {tensors[source].dtype}")
+        if entry.kind == "parameter":
+            if source not in kept:
+                kept[source] = nn.Parameter(tensors[source], requires_grad=entry.trains)
+            container._parameters[leaf] = kept[source]
+        elif leaf in container._buffers:
+            container._buffers[leaf] = tensors[source]
+        else:
+            container.register_buffer(leaf, tensors[source], persistent=entry.persistent)
+    bare = [name for name, one in (*root.named_parameters(), *root.named_buffers()) if one.is_meta]
+    if bare or waiting:
+        raise ValueError(f"the tensors of a quantizer are missing: {(bare or list(waiting))[0]!r}")
+    return root
+
+
+def _quantizer(saved: dict[str, Any]) -> Quantizer:
+    """A quantizer without memory: how much it needs, its tensors in the file say, and not a number beside them."""
+    with torch.device("meta"):
+        quantizer = build(**saved["options"])
+    decoded(_Options, {key: value for key, value in saved["options"].items() if key in _Options.__annotations__})
+    switches = decoded(dict[str, bool], saved["switches"])
+    quantizer.observing, quantizer.quantizing = switches["observing"], switches["quantizing"]
+    return quantizer
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options of quantizers that nobody else checks."""
+
+    signed: bool = True
+    narrow: bool = True
+    pass_through: bool = False
+    tensors: int = 1
+    pairs: int | None = None
+    axis: int | None = None
+
+
+def _fits(tensor: Tensor, expected: Tensor) -> bool:
+    """A quantizer's tensor as it was made; one that was empty then has a value per channel since."""
+    same = tensor.shape == expected.shape or (expected.shape == (0,) and tensor.dim() == 1)
+    return same and tensor.dtype == expected.dtype
+
+
+def _input(leaf: Any) -> Any:
+    if not _is_tensor(leaf):
+        return decode(leaf, {})
+    shape = decoded(tuple[int | None, ...], leaf["shape"])
+    dtype = decode(leaf["dtype"], {})
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype {dtype!r}")
+    return InputTensor(decoded(str, leaf["name"]), shape, dtype)
 
 
 def _refuse_misfits(program: Program) -> None:

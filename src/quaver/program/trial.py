@@ -60,6 +60,9 @@ def _rounded(quantizer: Quantizer, x: Tensor, tensor: int | None = 0) -> Tensor:
     for axis in (quantizer.axis, quantizer.pairs):
         if axis is not None and not -x.dim() <= axis < x.dim():
             raise ValueError(f"a quantizer works along axis {axis}, of a tensor with {x.dim()}")
+    step = getattr(quantizer, "step", None)
+    if quantizer.axis is not None and isinstance(step, Tensor) and step.numel() not in (0, x.shape[quantizer.axis]):
+        raise ValueError(f"a quantizer has {step.numel()} steps for a tensor of shape {tuple(x.shape)}")
     return x
 
 
