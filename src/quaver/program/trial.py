@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from quaver.int8.lowering import BIASED
 from quaver.program.views import reads_module
 from quaver.quantizers import Quantizer
 
@@ -79,7 +80,21 @@ def _called(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             raise ValueError(f"{target} may cut a tensor into {longest} pieces")
     if not tensors and any(argument.name == "device" for argument in schema.arguments[len(args) :]):
         kwargs = kwargs | {"device": _META}
-    return target(*args, **kwargs)
+    result = target(*args, **kwargs)
+    names = [argument.name for argument in schema.arguments]
+    _refuse_misfits(schema.name.partition("::")[2], dict(zip(names, args, strict=False)) | kwargs, result)
+    return result
+
+
+def _refuse_misfits(name: str, given: dict[str, Any], result: Any) -> None:
+    """Shapes that only an op's own code looks at, or the integer arithmetic that takes its place."""
+    bias, scales = given.get("bias"), given.get("scales", given.get("scale"))
+    if name in BIASED and bias is not None and bias.shape != (result.shape[BIASED[name]],):
+        raise ValueError(f"{name} has a bias of shape {tuple(bias.shape)}")
+    if name.startswith(("quantize_per_", "dequantize_per_")) and isinstance(scales, Tensor):
+        expected = (given["input"].shape[given["axis"]],) if "axis" in given else ()
+        if scales.shape != expected:
+            raise ValueError(f"{name} has steps of shape {tuple(scales.shape)}")
 
 
 def _refuse_endless(function: Any, args: tuple[Any, ...]) -> None:

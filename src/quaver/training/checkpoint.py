@@ -17,9 +17,12 @@ from torch import Tensor
 from quaver.errors import StorageError
 from quaver.files import write_atomically
 from quaver.formats import Format
+from quaver.reading import read_bytes
+from quaver.records import MisfitError, decoded
 
 FORMAT = Format("quaver.checkpoint", 1, "a checkpoint", "Quaver", if_missing="Training writes one.")
 KEPT = 2
+LARGEST = 1 << 40  # bytes of a file of tensors
 Say = Callable[[str], None]
 
 
@@ -30,6 +33,15 @@ class Checkpoint:
     name: str
     tensors: dict[str, Tensor]
     record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Body:
+    """What the JSON file holds: the record, and the name and checksum of the tensors' file."""
+
+    record: dict[str, Any]
+    tensors: str
+    tensors_sha256: str
 
 
 @dataclass(frozen=True)
@@ -79,15 +91,21 @@ class Checkpoints:
         """One checkpoint, whole, or an error that says what is wrong with it."""
         import safetensors.torch
 
-        body = FORMAT.unsealed(self._record(name))
-        path = self.folder / Path(body["tensors"]).name
         try:
-            content = path.read_bytes()
-        except OSError as error:
+            body: _Body = decoded(_Body, FORMAT.unsealed(self._record(name)))
+        except MisfitError as error:
+            raise StorageError(f"{self._record(name)}: the checkpoint is damaged: {error}.") from error
+        path = self.folder / Path(body.tensors).name
+        try:
+            content = read_bytes(path, LARGEST)
+        except (OSError, ValueError) as error:
             raise StorageError(f"{path}: the checkpoint is damaged: {error}.") from error
-        if hashlib.sha256(content).hexdigest() != body["tensors_sha256"]:
+        if hashlib.sha256(content).hexdigest() != body.tensors_sha256:
             raise StorageError(f"{path}: the checkpoint is damaged: its checksum differs from the one saved.")
-        return Checkpoint(name, safetensors.torch.load(content), _from_json(body["record"]))
+        try:
+            return Checkpoint(name, safetensors.torch.load(content), _from_json(body.record))
+        except (safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise StorageError(f"{path}: the checkpoint is damaged: {error}.") from error
 
     def set_aside(self, after: str) -> None:
         """Put checkpoints newer than ``after`` out of the way: damaged ones, when a run goes on from the one before."""
