@@ -14,6 +14,7 @@ from quaver.quantizers import Quantizer
 
 LARGEST = 1 << 32  # bytes of a tensor, for a batch of two
 MOST_PIECES = 1 << 20  # that a tensor is cut into
+_RANKS = {f"conv{kind}{sides}d": 2 + sides for kind in ("", "_transpose") for sides in (1, 2, 3)}
 _META = torch.device("meta")
 _BITS = 64  # of a number: no size lies beyond
 
@@ -88,7 +89,9 @@ def _called(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _refuse_misfits(name: str, given: dict[str, Any], result: Any) -> None:
     """Shapes that only an op's own code looks at, or the integer arithmetic that takes its place."""
-    bias, scales = given.get("bias"), given.get("scales", given.get("scale"))
+    bias, weight, scales = given.get("bias"), given.get("weight"), given.get("scales", given.get("scale"))
+    if name in _RANKS and weight is not None and weight.dim() != _RANKS[name]:
+        raise ValueError(f"{name} has a weight of shape {tuple(weight.shape)}")
     if name in BIASED and bias is not None and bias.shape != (result.shape[BIASED[name]],):
         raise ValueError(f"{name} has a bias of shape {tuple(bias.shape)}")
     if name.startswith(("quantize_per_", "dequantize_per_")) and isinstance(scales, Tensor):

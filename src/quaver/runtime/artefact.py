@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import StorageError
+from quaver.reading import parse_json, read_bytes, read_text
+from quaver.records import decoded
 
+LARGEST = 1 << 40  # bytes of a file that an engine reads
 SUFFIXES = (".xml", ".onnx", ".pte")
 """The files that engines read: OpenVINO, ONNX Runtime, ExecuTorch."""
 
@@ -39,19 +42,19 @@ def provenance(path: Path) -> dict[str, Any]:
     """What was written beside an artefact about its origin; empty for a file from elsewhere."""
     beside = provenance_file(path)
     try:
-        text = beside.read_text()
+        text = read_text(beside)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{beside}: cannot be read: {error}. Export the program again.") from error
     try:
-        content = json.loads(text)
-        files = content["files"]
-        assert all(isinstance(name, str) and isinstance(digest, str) for name, digest in files.items())
-        assert content.pop("checksum") == checksum(content)
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        content: dict[str, Any] = decoded(dict[str, Any], parse_json(text))
+        decoded(dict[str, str], content["files"])
+        if content.pop("checksum") != checksum(content):
+            raise ValueError("its checksum differs from the one saved")
+    except (ValueError, KeyError) as error:
         raise StorageError(f"{beside}: is damaged, or not Quaver's. Export the program again.") from error
-    return content  # type: ignore[no-any-return]
+    return content
 
 
 def checksum(content: dict[str, Any]) -> str:
@@ -65,8 +68,8 @@ def checked(path: Path) -> dict[str, Any]:
     for name, digest in known.get("files", {}).items():
         file = path.with_name(Path(name).name)
         try:
-            found = hashlib.sha256(file.read_bytes()).hexdigest()
-        except OSError as error:
+            found = hashlib.sha256(read_bytes(file, LARGEST)).hexdigest()
+        except (OSError, ValueError) as error:
             raise StorageError(f"{file}: is missing or cannot be read: {error}. Export the program again.") from error
         if found != digest:
             raise StorageError(
