@@ -347,7 +347,7 @@ def odd_tensors(like: torch.Tensor) -> list[Any]:
         like.to_sparse(),
         torch.quantize_per_tensor(like.float(), 0.1, 0, torch.qint8),
         like.expand(2, *like.shape),
-        like.flatten()[:1].expand(like.shape) if like.numel() else like,
+        like.flatten()[:1].expand(like.shape) if like.dim() else like,
         torch.full_like(like, NAN) if like.is_floating_point() else like,
         torch.full_like(like, INF) if like.is_floating_point() else like,
         torch.full_like(like, -1.0) if like.is_floating_point() else like,
@@ -534,7 +534,10 @@ def write_report(folder: Path) -> None:
 
 
 def read_report(folder: Path) -> None:
-    page([gather(folder)]).encode()
+    run = gather(folder)
+    page([run]).encode()
+    if run.troubles:
+        raise StorageError(run.troubles[0])
 
 
 def write_artefact(folder: Path) -> None:

@@ -33,17 +33,21 @@ PASSED = ("read", "refused")
 
 def one_case(reader, whole: Path, place: Path, name: str, seed: int, case: int) -> tuple[str, str]:
     """What became of a case, and the words that go with it."""
-    from quaver.errors import QuaverError
-
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(whole, place)
-    reader.damage(Random(f"{name}/{seed}/{case}"), place)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reader.damage(Random(f"{name}/{seed}/{case}"), place)
+        return _looked_at(reader, place)
+
+
+def _looked_at(reader, place: Path) -> tuple[str, str]:
+    from quaver.errors import QuaverError
+
     before = _content(place)
     started = time.process_time()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            reader.read(place)
+        reader.read(place)
         outcome, words = "read", ""
     except QuaverError as error:
         outcome, words = ("refused", str(error)) if str(error).strip() else ("traceback", "an error without words")
@@ -88,7 +92,10 @@ def outcomes(name: str, seed: int, cases: list[int]) -> Iterator[tuple[int, str,
     """Case, outcome and words of each; after a crash or a hang, another process goes on behind it."""
     while cases:
         command = [sys.executable, __file__, "--child", name, "--seed", str(seed), "--cases", ",".join(map(str, cases))]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        with (
+            tempfile.TemporaryFile("w+", errors="replace") as errors,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        ):
             current = None
             try:
                 for line in _lines(process):
@@ -106,9 +113,11 @@ def outcomes(name: str, seed: int, cases: list[int]) -> Iterator[tuple[int, str,
             else:
                 process.wait()
                 if current is None and cases:
-                    raise RuntimeError(f"{name}: the process ended by {process.returncode} before its cases.")
+                    errors.seek(0)
+                    raise RuntimeError(f"{name}: the process ended by {process.returncode}: {errors.read()[-2000:]}")
                 if current is not None:
-                    yield current, "crash", f"the process ended by {process.returncode}"
+                    errors.seek(0)
+                    yield current, "crash", f"the process ended by {process.returncode}: {errors.read()[-500:]}"
         if current is not None:
             cases = cases[cases.index(current) + 1 :]
 

@@ -66,7 +66,7 @@ def checked(path: Path) -> dict[str, Any]:
     """The provenance of an artefact, after its files were found to be the ones that were written with it."""
     known = provenance(path)
     for name, digest in known.get("files", {}).items():
-        file = path.with_name(Path(name).name)
+        file = path.parent / Path(name).name
         try:
             found = hashlib.sha256(read_bytes(file, LARGEST)).hexdigest()
         except (OSError, ValueError) as error:
