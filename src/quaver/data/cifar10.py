@@ -67,7 +67,7 @@ def _read_python(path: Path) -> Part:
         raise DataError(f"{path}: cannot be read: {error}. It was cut off, or is no CIFAR-10 file.") from error
     if not isinstance(content, dict):
         raise DataError(f"{path}: holds no CIFAR-10 data, but a {type(content).__name__}.")
-    table = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
+    table = {key.decode("latin-1") if isinstance(key, bytes) else key: value for key, value in content.items()}
     if not isinstance(table.get("data"), np.ndarray) or not isinstance(table.get("labels"), list):
         raise DataError(f"{path}: holds no CIFAR-10 data: wanted 'data', an array, and 'labels', a list.")
     if not all(type(label) is int for label in table["labels"]):
