@@ -106,7 +106,7 @@ def _misfit(name: str, stored: Tensor, expected: Tensor) -> str:
         return f"{name}: the file has {stored.dtype}, the model {expected.dtype}"
     if stored.is_floating_point() and _all_finite(expected) and not _all_finite(stored):
         return f"{name}: holds NaN or Inf"
-    if name.endswith("running_var") and bool((stored < 0).any()):
+    if name.endswith("running_var") and bool((stored.float() < 0).any()):
         return f"{name}: holds a variance below zero"
     return ""
 
