@@ -112,7 +112,9 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Any:
 
 def _another(random: Random, old: Any) -> Any:
     if isinstance(old, int | float) and not isinstance(old, bool) and random.random() < 0.5:
-        return random.choice([old + 1, old - 1, -old, old * 1000, old * 2**32, float(old), str(old), bool(old)])
+        return random.choice(
+            [old + 1, old - 1, -old, old * 1000, old * 2**32, old / 3 if abs(old) < 1e300 else 0.5, str(old), bool(old)]
+        )
     if isinstance(old, str) and random.random() < 0.4:
         at = random.randrange(len(old) + 1)
         return random.choice([old[:at], old[at:], old + "_", old[:at] + "." + old[at:], old.upper(), [old], old * 3])

@@ -15,6 +15,7 @@ from quaver.quantizers import Quantizer
 LARGEST = 1 << 32  # bytes of a tensor, for a batch of two
 MOST_PIECES = 1 << 20  # that a tensor is cut into
 _RANKS = {f"conv{kind}{sides}d": 2 + sides for kind in ("", "_transpose") for sides in (1, 2, 3)}
+_FLOAT = ("weight", "bias", "running_mean", "running_var")
 _META = torch.device("meta")
 _BITS = 64  # of a number: no size lies beyond
 
@@ -40,6 +41,8 @@ def try_out(graph: fx.Graph, read: Callable[[str], Any], shapes: Iterable[tuple[
                 try:
                     values[node] = _called(node.target, args, kwargs)
                 except NotImplementedError:
+                    if any(isinstance(leaf, Tensor) and leaf.is_complex() for leaf in pytree.tree_leaves((args, kwargs))):
+                        raise  # not for want of values
                     return []
             _refuse_large(node, values[node])
     raise ValueError("a graph has no output")
@@ -90,6 +93,9 @@ def _called(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _refuse_misfits(name: str, given: dict[str, Any], result: Any) -> None:
     """Shapes that only an op's own code looks at, or the integer arithmetic that takes its place."""
     bias, weight, scales = given.get("bias"), given.get("weight"), given.get("scales", given.get("scale"))
+    odd = [key for key in _FLOAT if isinstance(given.get(key), Tensor) and not given[key].is_floating_point()]
+    if (name in _RANKS or name == "linear" or name.endswith("_norm")) and odd:
+        raise TypeError(f"{name} has a {odd[0]} of {given[odd[0]].dtype}")
     if name in _RANKS and weight is not None and weight.dim() != _RANKS[name]:
         raise ValueError(f"{name} has a weight of shape {tuple(weight.shape)}")
     if name in BIASED and bias is not None and bias.shape != (result.shape[BIASED[name]],):
