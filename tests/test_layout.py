@@ -11,6 +11,8 @@ ORDER = [
     "errors",
     "locks",
     "files",
+    "reading",
+    "records",
     "formats",
     "stores",
     "silence",

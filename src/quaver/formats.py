@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import StorageError
+from quaver.reading import parse_json, read_text
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,12 @@ class Format:
     def read(self, path: Path) -> dict[str, Any]:
         """What the file holds, if it is of this format and version."""
         try:
-            whole = json.loads(path.read_text("utf-8"))
+            whole = parse_json(read_text(path))
         except FileNotFoundError as error:
             raise StorageError(f"{path}: there is no such file. {self.if_missing}") from error
         except (OSError, UnicodeDecodeError) as error:
             raise StorageError(f"{path}: cannot be read: {error}.") from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise self._damaged(path, f"is damaged or was cut off: {error}") from error
         if not isinstance(whole, dict) or whole.get("format") != self.name:
             raise StorageError(f"{path}: this is not {self.noun} that {self.made_by} wrote.")
@@ -49,8 +50,8 @@ class Format:
     def is_foreign(self, path: Path) -> bool:
         """Whether this is clearly a file of others: whole, and of no format of this name."""
         try:
-            whole = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError):
+            whole = parse_json(read_text(path))
+        except (OSError, ValueError):
             return False
         return not isinstance(whole, dict) or whole.get("format") != self.name
 

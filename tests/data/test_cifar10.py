@@ -34,12 +34,13 @@ def write_python(folder, protocol=2, as_bytes=True):
         (folder / name).write_bytes(pickle.dumps(table, protocol))
 
 
-@pytest.fixture(params=["binary", "binary here", "python", "python 4", "python text"])
+@pytest.fixture(params=["binary", "binary here", "python", "python 0", "python 4", "python 5", "python text"])
 def cifar(request, tmp_path):
     if request.param.startswith("binary"):
         write_binary(tmp_path if "here" in request.param else tmp_path / "cifar-10-batches-bin")
     else:
-        options = {"protocol": 4} if "4" in request.param else {"as_bytes": "text" not in request.param}
+        *_, variant = request.param.split()
+        options = {"protocol": int(variant)} if variant.isdigit() else {"as_bytes": variant != "text"}
         write_python(tmp_path / "cifar-10-batches-py", **options)
     return tmp_path
 
@@ -111,10 +112,15 @@ class Dangerous:
 @pytest.mark.parametrize(
     ("table", "fact"),
     [
-        ({b"data": Dangerous(), b"labels": [1]}, "names posix.mkdir, which is no part of CIFAR-10. It was not run"),
+        ({b"data": Dangerous(), b"labels": [1]}, "names posix.mkdir, which is no part of a table of numbers"),
         ({b"data": np.zeros((2, 3072), np.uint8), b"fine_labels": [1, 2]}, "holds no CIFAR-10 data"),
         ({b"data": np.zeros((2, 3072), np.uint8), b"labels": [1]}, "1 labels and pixels of shape"),
-        ({b"data": np.zeros((1, 3072), np.float32), b"labels": [1]}, "wanted 3072 bytes for each"),
+        ({b"data": np.zeros((1, 3072), np.float32), b"labels": [1]}, "an array of 'f4', not of bytes"),
+        ({b"data": np.zeros((1, 3000), np.uint8), b"labels": [1]}, "wanted 3072 bytes for each"),
+        ({b"data": np.zeros((1, 3072), object), b"labels": [1]}, "an array of 'O8', not of bytes"),
+        ({b"data": np.zeros((1, 3072), np.uint8), b"labels": [1.5]}, "BINFLOAT"),
+        ({b"data": np.zeros((1, 3072), np.uint8), b"labels": [2**80]}, "too large for a pixel or a label"),
+        ({b"data": np.zeros((1, 3072), np.uint8), b"labels": [[1]]}, "a label that is no whole number"),
         ({b"data": np.zeros((1, 3072), np.uint8), b"labels": [99]}, "CIFAR-100"),
         ([1, 2], "holds no CIFAR-10 data, but a list"),
     ],
@@ -127,6 +133,38 @@ def test_a_pickle_that_is_not_the_set_is_refused_and_runs_nothing(tmp_path, monk
         open_dataset("cifar10", "val", data_dir=tmp_path)
 
     assert not (tmp_path / "ran").exists()
+
+
+PLAIN, POINTERS = b"J\xff\xff\xff\xff" * 2 + b"K\x00t", b"J\xff\xff\xff\xff" * 2 + b"K\x3ft"
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_a_data_type_that_says_its_bytes_are_pointers_is_refused(tmp_path, protocol):
+    content = pickle.dumps({b"data": part(0)[0], b"labels": [1] * 4}, protocol)
+    assert content.count(PLAIN) == 1
+    (tmp_path / "test_batch").write_bytes(content.replace(PLAIN, POINTERS))
+
+    with pytest.raises(DataError, match="sets a state"):
+        open_dataset("cifar10", "val", data_dir=tmp_path)
+
+
+@pytest.mark.parametrize("shape", [b"K\x04M\x00\x18\x86", b"K\x04J\x00\x00\x00\x70\x86", b"K\x04J\xff\xff\xff\xff\x86"])
+def test_an_array_of_more_values_than_the_file_has_is_refused(tmp_path, shape):
+    content = pickle.dumps({b"data": part(0)[0], b"labels": [1] * 4}, 4)
+    assert content.count(b"K\x04M\x00\x0c\x86") == 1
+    (tmp_path / "test_batch").write_bytes(content.replace(b"K\x04M\x00\x0c\x86", shape))
+
+    with pytest.raises(DataError, match="an array of 12288 bytes that says it has shape"):
+        open_dataset("cifar10", "val", data_dir=tmp_path)
+
+
+def test_a_table_that_holds_itself_is_refused(tmp_path):
+    table = {b"data": part(0)[0], b"labels": []}
+    table[b"labels"].append(table[b"labels"])
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(table, 2))
+
+    with pytest.raises(DataError, match="a label that is no whole number"):
+        open_dataset("cifar10", "val", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize("end", [1, 100, 5000])

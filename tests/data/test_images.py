@@ -1,5 +1,8 @@
 import io
+import os
+import struct
 import warnings
+import zlib
 
 import numpy as np
 import pytest
@@ -162,3 +165,27 @@ def test_an_image_that_claims_to_be_gigantic_is_refused(tmp_path):
 
     with pytest.raises(DataError, match=r"bomb\.bmp: "):
         read_image(tmp_path / "bomb.bmp")
+
+
+def test_a_pipe_with_an_images_name_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "x.png")
+
+    with pytest.raises(DataError, match=r"x.png: the image cannot be read: this is a pipe or a device"):
+        read_image(tmp_path / "x.png")
+
+
+def test_a_program_for_ghostscript_is_no_image(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "x.eps")
+    (tmp_path / "x.eps").rename(tmp_path / "x.png")
+
+    with pytest.raises(DataError, match="no image of a kind that Pillow reads"):
+        read_image(tmp_path / "x.png")
+
+
+def test_an_image_that_says_it_has_more_pixels_than_memory_is_refused_before_they_are_read(tmp_path):
+    head = struct.pack(">IIBBBBB", 1_000_000, 1_000_000, 8, 2, 0, 0, 0)
+    chunk = struct.pack(">I", len(head)) + b"IHDR" + head + struct.pack(">I", zlib.crc32(b"IHDR" + head))
+    (tmp_path / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk + struct.pack(">I", 9) + b"IDAT")
+
+    with pytest.raises(DataError, match="exceeds limit"):
+        read_image(tmp_path / "x.png")

@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -94,6 +96,8 @@ def test_everything_that_cannot_be_used_is_listed(voc):
         ((5, 5, 4, 9), "a box ends before it begins"),
         (("a", 1, 2, 3), "no box of four numbers"),
         (("nan", 1, 2, 3), "a box ends"),
+        ((1, 1, "inf", 5), "outside of any image"),
+        ((1, 1, "1e300", 5), "outside of any image"),
     ],
 )
 def test_a_box_that_is_none_is_refused(tmp_path, box, fact):
@@ -101,6 +105,54 @@ def test_a_box_that_is_none_is_refused(tmp_path, box, fact):
 
     with pytest.raises(DataError, match=rf"a.xml: .*{fact}"):
         read_annotation(path, CLASSES)
+
+
+ENTITIES = (
+    '<!DOCTYPE a [<!ENTITY a "aaaaaaaaaa">'
+    + "".join(f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in itertools.pairwise("abcdefghi"))
+    + "]><annotation><object><name>&i;</name></object></annotation>"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "fact"),
+    [
+        (ENTITIES.encode(), "<!DOCTYPE>"),
+        (b'<!DOCTYPE a SYSTEM "file:///etc/hostname"><annotation/>', "<!DOCTYPE>"),
+        (b"<a>" * 100_000, "nested more than 100 levels"),
+        (b'<?xml version="1.0" encoding="nonsense"?><annotation/>', "cannot be read"),
+        (b"<annotation>\xff</annotation>", "cannot be read"),
+        (b"<annotation>" + b" " * (1 << 24) + b"</annotation>", "bytes"),
+    ],
+    ids=range(6),
+)
+def test_xml_that_is_hard_to_read_is_refused(tmp_path, content, fact):
+    (tmp_path / "a.xml").write_bytes(content)
+
+    with pytest.raises(DataError, match=rf"a.xml: .*{fact}"):
+        read_annotation(tmp_path / "a.xml", CLASSES)
+
+
+def test_an_annotation_in_another_encoding_that_it_names_is_read(tmp_path):
+    text = annotation(tmp_path / "a.xml", ("cat", (1, 1, 2, 2), False)).read_text()
+    (tmp_path / "a.xml").write_bytes(f'<?xml version="1.0" encoding="utf-16"?>{text}'.encode("utf-16"))
+
+    assert read_annotation(tmp_path / "a.xml", CLASSES).labels.tolist() == [CLASSES.index("cat")]
+
+
+@pytest.mark.parametrize("file", ["label_list.txt", "ImageSets/Main/train.txt"])
+def test_a_list_in_another_encoding_is_named(voc, file):
+    (voc / file).write_bytes("caf\u00e9\n".encode("utf-16"))
+
+    with pytest.raises(DataError, match=rf"{file}: cannot be read: .*UTF-8"):
+        open_dataset("voc", "train", data_dir=voc)
+
+
+def test_a_name_that_is_too_long_for_any_file_is_named(voc):
+    (voc / "ImageSets" / "Main" / "train.txt").write_text("x" * 5000)
+
+    with pytest.raises(DataError, match="there is no such image"):
+        open_dataset("voc", "train", data_dir=voc)
 
 
 def test_an_image_without_objects_has_an_empty_target(tmp_path):

@@ -130,3 +130,52 @@ def test_a_file_without_weights_is_refused(tmp_path, content):
 
     with pytest.raises(StorageError, match="holds no table of tensors"):
         load_weights(nn.Linear(2, 2), tmp_path / "net.pth")
+
+
+WEIGHT = "stem.0.weight"
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        (lambda w: w.to(torch.complex64), "stem.0.weight: its values are torch.complex64"),
+        (lambda w: w.to("meta"), "stem.0.weight: it has no values"),
+        (lambda w: w.to_sparse(), "stem.0.weight: it is not stored value by value"),
+        (lambda w: w.to(torch.bool), "stem.0.weight: the file has torch.bool, the model torch.float32"),
+        (lambda w: w.to(torch.int8), "stem.0.weight: the file has torch.int8, the model torch.float32"),
+        (lambda w: torch.full_like(w, torch.nan), "stem.0.weight: holds NaN or Inf"),
+        (lambda w: torch.full_like(w, -torch.inf), "stem.0.weight: holds NaN or Inf"),
+        (lambda w: w.numpy(), "holds more than tensors"),
+        (lambda w: None, "holds no table of tensors"),
+    ],
+    ids=range(9),
+)
+def test_a_tensor_that_is_no_weight_is_named_and_nothing_is_loaded(tmp_path, change, fact):
+    state = dict(net(seed=1).state_dict())
+    state[WEIGHT] = change(state[WEIGHT])
+    torch.save(state, tmp_path / "net.pth")
+    model = net()
+
+    with pytest.raises(StorageError, match=fact):
+        load_weights(model, tmp_path / "net.pth")
+
+    assert_equal_states(model, net())
+
+
+def test_a_variance_below_zero_is_named(tmp_path):
+    state = net(seed=1).state_dict()
+    state["stem.1.running_var"][3] = -1
+    torch.save(state, tmp_path / "net.pth")
+
+    with pytest.raises(StorageError, match="running_var: holds a variance below zero"):
+        load_weights(net(), tmp_path / "net.pth")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_weights_of_another_precision_are_loaded(tmp_path, dtype):
+    torch.save(
+        {name: value.to(dtype) if value.is_floating_point() else value for name, value in net(seed=1).state_dict().items()},
+        tmp_path / "net.pth",
+    )
+
+    assert load_weights(net(), tmp_path / "net.pth") == []

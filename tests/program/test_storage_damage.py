@@ -287,6 +287,105 @@ def test_a_target_that_is_no_tensor_op_is_refused(folder, target):
 
 
 @pytest.mark.parametrize(
+    "target",
+    [
+        "aten.max_pool2d_with_indices_backward.default",
+        "aten.native_group_norm.default",
+        "aten.native_batch_norm.default",
+        "aten._native_batch_norm_legit.default",
+        "aten._embedding_bag.default",
+        "aten.fractional_max_pool2d.default",
+        "aten.as_strided.default",
+        "aten.as_strided_.default",
+        "aten.set_.source_Tensor",
+        "aten.resize_.default",
+        "aten.lstm.data",
+        "aten.linalg_lu_solve.default",
+        "aten._reshape_alias.default",
+        "aten._sparse_coo_tensor_unsafe.default",
+        "aten._make_per_tensor_quantized_tensor.default",
+        "aten.tanh_backward.default",
+        "quantized_decomposed.choose_qparams.tensor",
+        "prims.as_strided.default",
+    ],
+)
+def test_an_op_that_trusts_what_it_is_given_is_refused(folder, target):
+    craft(folder, insert(node("evil", "call_function", target, {"node": "tensors_0"})))
+
+    with pytest.raises(StorageError, match="which a program in a file cannot call"):
+        quaver.load(folder)
+
+
+def test_indices_that_lead_outside_are_refused_where_they_would_be_followed(tmp_path):
+    """What the attack was: the backward of a max pool writes wherever its indices say."""
+    program = quaver.capture(ReadsIndices(), (torch.zeros(1, 1, 2, 2),))
+    for graph in program.graphs.values():
+        picked = next(one for one in graph.nodes if one.op == "call_function")
+        picked.target = torch.ops.aten.max_pool2d_with_indices_backward.default
+
+    with pytest.raises(StorageError, match=r"max_pool2d_with_indices_backward\.default of node .* has no form in a file"):
+        quaver.save(program, tmp_path)
+
+
+class ReadsIndices(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("indices", torch.tensor([2**40]))
+
+    def forward(self, x):
+        return torch.index_select(x.flatten(), 0, self.indices)
+
+
+def test_an_index_outside_its_tensor_is_an_error_of_torch(tmp_path):
+    quaver.save(quaver.capture(ReadsIndices(), (torch.zeros(1, 1, 2, 2),)), tmp_path)
+
+    with pytest.raises((RuntimeError, IndexError), match="index"):
+        quaver.load(tmp_path)(torch.zeros(1, 1, 2, 2))
+
+
+HUGE = [
+    node("huge", "call_function", "aten.zeros.default", [1 << 40]),
+    node("huge", "call_function", "aten.zeros.default", [1 << 32, 1 << 33]),
+    node("huge", "call_function", "aten.full.default", [1 << 34], 1.0, device={"device": "cpu"}),
+    node("huge", "call_function", "aten.arange.default", 1e12),
+    node("huge", "call_function", "aten.constant_pad_nd.default", {"node": "tensors_0"}, [1 << 38, 0]),
+    node("huge", "call_function", "aten.expand.default", {"node": "tensors_0"}, [1 << 38, -1, -1, -1, -1]),
+    node("huge", "call_function", "operator.pow", 9, 1 << 40),
+    node("huge", "call_function", "operator.mul", [0], 1 << 40),
+    node("huge", "call_function", "operator.mul", "x", 1 << 40),
+    node("huge", "call_function", "operator.mul", 1 << 63, 1 << 63),
+]
+
+
+@pytest.mark.parametrize("one", HUGE, ids=lambda one: f"{one['target']}{one['args']['tuple']}")
+def test_what_would_take_all_memory_is_refused_before_it_does(folder, one):
+    craft(folder, insert(one))
+
+    with pytest.raises(StorageError, match=r"too large|bits|power|text or a list|numel|storage size|overflow"):
+        quaver.load(folder)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        node("evil", "call_function", "aten.conv2d.default", {"node": "tensors_0"}, {"node": "tensors_0"}, "words"),
+        node("evil", "call_function", "aten.conv2d.default", {"node": "tensors_0"}),
+        node("evil", "call_function", "aten.relu.default", 3),
+        node("evil", "call_function", "aten.relu.default", {"node": "tensors_0"}, more=3),
+        node("evil", "call_function", "aten.flatten.using_ints", {"node": "tensors_0"}, 7, 9),
+        node("evil", "call_function", "aten.view.default", {"node": "tensors_0"}, [7, 7]),
+        node("evil", "call_function", "operator.getitem", {"node": "tensors_0"}, "words"),
+    ],
+    ids=lambda one: f"{one['target']}{one['args']['tuple']}",
+)
+def test_arguments_that_do_not_fit_their_op_are_refused(folder, one):
+    craft(folder, insert(one))
+
+    with pytest.raises(StorageError, match="the program cannot be read"):
+        quaver.load(folder)
+
+
+@pytest.mark.parametrize(
     "path",
     [
         'x"),print("owned"),("',

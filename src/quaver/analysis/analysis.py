@@ -18,6 +18,7 @@ from quaver.config.recipe import STATISTICS
 from quaver.errors import StorageError
 from quaver.formats import Format
 from quaver.program import Program, Stage
+from quaver.records import MisfitError, decoded
 
 FORMAT = Format(
     "quaver.analysis",
@@ -110,9 +111,9 @@ class Analysis:
         path = Path(path)
         content = FORMAT.read(path)
         try:
-            found: Analysis = storage.decoded(cls, content, "")
+            found: Analysis = decoded(cls, content)
             _refuse_impossible(found)
-        except storage.MisfitError as error:
+        except MisfitError as error:
             raise StorageError(f"{path}: {error}. Run quaver analyze again.") from error
         return found
 
@@ -122,12 +123,12 @@ def _refuse_impossible(analysis: Analysis) -> None:
     for kind in ("tensors", "weights", "layers"):
         names = [one.name for one in getattr(analysis, kind)]
         if len(names) != len(set(names)):
-            raise storage.MisfitError(f"{kind} has a name twice")
+            raise MisfitError(f"{kind} has a name twice")
     for tensor in analysis.tensors:
         if min(tensor.threshold, tensor.moving_max, tensor.largest, tensor.best_threshold) < 0 or tensor.slot < 0:
-            raise storage.MisfitError(f"tensors: {tensor.name!r} has a negative range")
+            raise MisfitError(f"tensors: {tensor.name!r} has a negative range")
         if {f"{share:g}" for share in PERCENTILES} - set(tensor.percentiles) or min(tensor.percentiles.values()) < 0:
-            raise storage.MisfitError(f"tensors: {tensor.name!r} has a percentile that is missing or negative")
+            raise MisfitError(f"tensors: {tensor.name!r} has a percentile that is missing or negative")
     for spread in [one.histogram for one in analysis.tensors] + [one.histogram for one in analysis.weights]:
         if not spread.counts or min(spread.counts) < 0 or not spread.start < spread.end:
-            raise storage.MisfitError("a histogram has no bins, no width or a negative count")
+            raise MisfitError("a histogram has no bins, no width or a negative count")

@@ -1,6 +1,5 @@
 """``quaver convert-data``: images and a list of labels become one binary data file."""
 
-import json
 import os
 import shutil
 import warnings
@@ -23,6 +22,7 @@ from quaver.data.images import read_image
 from quaver.data.parallel import in_order
 from quaver.errors import ConfigError, DataError
 from quaver.files import is_stream
+from quaver.reading import parse_json, read_text
 
 _COMMAND = "quaver convert-data"
 _COLUMNS = (TextColumn("converting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -125,8 +125,8 @@ def _refuse_places(folder: Path, list_file: Path, out: Path, report: Path) -> No
 
 def _is_ours(report: Path) -> bool:
     try:
-        content = json.loads(report.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        content = parse_json(read_text(report))
+    except (OSError, ValueError):
         return False
     return isinstance(content, dict) and content.get("command") == _COMMAND
 

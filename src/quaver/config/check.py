@@ -1,12 +1,15 @@
 """Check options against rules and report every problem at once, each with the way out."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from math import isfinite
 from typing import Any
 
 from quaver.errors import ConfigError
+
+_LARGEST = (1 << 63) - 1
+_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,9 @@ def whole(low: int, high: int | None = None) -> Rule:
     words = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to {high}"
 
     def allows(value: Any) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high)
+        return (
+            isinstance(value, int) and not isinstance(value, bool) and low <= value <= (_LARGEST if high is None else high)
+        )
 
     return Rule(words, allows)
 
@@ -55,11 +60,10 @@ def rate() -> Rule:
 def number(low: float = 0.0, high: float | None = None) -> Rule:
     """A number within bounds, ends included; NaN and infinity are none."""
     words = f"a number of at least {low:g}" if high is None else f"a number from {low:g} to {high:g}"
+    most = sys.float_info.max if high is None else high
 
     def allows(value: Any) -> bool:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not isfinite(value):
-            return False
-        return low <= value and (high is None or value <= high)
+        return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= most
 
     return Rule(words, allows)
 
@@ -101,16 +105,22 @@ def problems(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) 
     found = []
     for key, value in options.items():
         if key not in rules:
-            found.append(f"{where}: has no key {key!r}.{nearest(key, rules)} Known keys: {', '.join(sorted(rules))}.")
+            found.append(f"{where}: has no key {shown(key)}.{nearest(key, rules)} Known keys: {', '.join(sorted(rules))}.")
         elif not rules[key].allows(value):
             hint = _nearest_value(value, rules[key])
-            found.append(f"{where}: {key}={value!r}: takes {rules[key].words}.{hint}")
+            found.append(f"{where}: {key}={shown(value)}: takes {rules[key].words}.{hint}")
     return found
+
+
+def shown(value: Any) -> str:
+    """A value as it is written in Python, the beginning of it if it is long."""
+    written = repr(value)
+    return written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`` Did you mean 'x'?`` or nothing."""
-    close = get_close_matches(str(word), list(known), n=1)
+    close = get_close_matches(str(word)[:_SHOWN], list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -1,18 +1,21 @@
 """A recipe from a file and from flags: all problems at once, each with its place and the nearest right word."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
-from quaver.config.check import nearest, problems
+from quaver.config.check import nearest, problems, shown
 from quaver.config.options import as_value, options_of, rules_of
 from quaver.config.recipe import Phase, QuantPhase, Recipe
+from quaver.config.recipe_yaml import RecipeLoader
 from quaver.errors import ConfigError
+from quaver.reading import read_text
 
 Command = Literal["train", "quantize"]
+LARGEST = 1 << 20  # bytes of a recipe; a long one has some thousand
 TABLES: dict[str, type] = {"train": Phase, "quantize": QuantPhase}
 # QuantConfig's own names for what the reference's script calls otherwise
 ALIASES = {"activation_quantize_type": "act_quant_type", "weight_quantize_type": "wt_quant_type"}
@@ -42,7 +45,7 @@ def load_recipe(
 def read_yaml(path: Path) -> dict[str, Any]:
     """The tables of a recipe file."""
     try:
-        content = yaml.load(path.read_text("utf-8"), _NoRepeats)
+        content = yaml.load(read_text(path, LARGEST), RecipeLoader)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}.") from error
     except yaml.YAMLError as error:
@@ -61,14 +64,16 @@ def recipe_of(content: Mapping[str, Any], where: str, found: list[str]) -> Recip
     for name, kind in TABLES.items():
         table = content.get(name) or {}
         if not isinstance(table, Mapping):
-            found.append(f"{where}: {name}: takes a table of options, such as `num_epochs: 10`, not {table!r}.")
+            found.append(f"{where}: {name}: takes a table of options, such as `num_epochs: 10`, not {shown(table)}.")
             table = {}
         named = {ALIASES.get(str(key), str(key)): value for key, value in table.items()}
         phases[name] = _checked(kind, named, f"{where}: {name}", found)
     for key in [key for key in top if key not in rules_of(Recipe)]:
         tables = [name for name, kind in TABLES.items() if key in rules_of(kind)]
         hint = f" It belongs under {' or '.join(tables)}." if tables else nearest(str(key), [*rules_of(Recipe), *TABLES])
-        found.append(f"{where}: has no key {key!r}.{hint} Known keys: {', '.join(sorted([*rules_of(Recipe), *TABLES]))}.")
+        found.append(
+            f"{where}: has no key {shown(key)}.{hint} Known keys: {', '.join(sorted([*rules_of(Recipe), *TABLES]))}."
+        )
         del top[key]
     recipe: Recipe = _checked(Recipe, top, where, found)
     return replace(recipe, **phases)
@@ -105,13 +110,3 @@ def _checked(kind: type, table: Mapping[str, Any], where: str, found: list[str])
 
 def _read(written: Any, option: Mapping[str, Any]) -> Any:
     return as_value(written, option["default"], option["rule"].choices)
-
-
-class _NoRepeats(yaml.SafeLoader):
-    """YAML in which a key stands once: the plain loader would take the last in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value]
-        if repeated := next((key for key in keys if keys.count(key) > 1), None):
-            raise yaml.constructor.ConstructorError(None, None, f"the key {repeated!r} stands twice", node.start_mark)
-        return super().construct_mapping(node, deep)

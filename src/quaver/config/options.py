@@ -83,7 +83,7 @@ def _number(written: Any, kind: type) -> Any:
         return written
     try:
         return kind(written) if isinstance(written, str) or kind is float else written
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return written
 
 

@@ -1,12 +1,8 @@
 """CIFAR-10 (Krizhevsky, 2009) in the two layouts it is published in: binary records, and Python pickles.
 
-The pickles are read without running what they might contain: they can name the four things that an array of numbers is made
-of, and nothing else.
+The pickles are read without the pickle machinery, which would run what they contain (`quaver.data.pickled`).
 """
 
-import codecs
-import io
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.data.dataset import MemoryImages
+from quaver.data.pickled import PickleError, read_table
 from quaver.errors import DataError
+from quaver.reading import read_bytes
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 CLASSES, PIXELS = 10, 3 * 32 * 32
+LARGEST = 1 << 30  # bytes of a file; a batch of 10,000 images has 31 MB
 TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
 FILES = {"train": TRAINING, "val": ("test_batch",)}
 BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
@@ -53,7 +52,7 @@ def _find(data_dir: Path, split: str) -> tuple[str, Path]:
 
 def _read_binary(path: Path) -> Part:
     """Records of a label byte and 3072 pixel bytes: 1024 red, 1024 green, 1024 blue."""
-    content = np.fromfile(path, np.uint8)
+    content = np.frombuffer(_content(path), np.uint8)
     if not content.size or content.size % (1 + PIXELS):
         raise DataError(f"{path}: has {content.size} bytes, no multiple of the {1 + PIXELS} of an image. It was cut off.")
     records = content.reshape(-1, 1 + PIXELS)
@@ -62,48 +61,32 @@ def _read_binary(path: Path) -> Part:
 
 def _read_python(path: Path) -> Part:
     """A pickled table with ``data``, a row of 3072 pixels per image, and ``labels``."""
-    content = _NumbersOnly(io.BytesIO(path.read_bytes()), path).read()
-    table = {key.decode() if isinstance(key, bytes) else key: value for key, value in content.items()}
+    try:
+        content = read_table(_content(path))
+    except PickleError as error:
+        raise DataError(f"{path}: cannot be read: {error}. It was cut off, or is no CIFAR-10 file.") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: holds no CIFAR-10 data, but a {type(content).__name__}.")
+    table = {key.decode("latin-1") if isinstance(key, bytes) else key: value for key, value in content.items()}
     if not isinstance(table.get("data"), np.ndarray) or not isinstance(table.get("labels"), list):
         raise DataError(f"{path}: holds no CIFAR-10 data: wanted 'data', an array, and 'labels', a list.")
-    return _checked(path, table["data"], np.asarray(table["labels"]))
+    if not all(type(label) is int for label in table["labels"]):
+        raise DataError(f"{path}: has a label that is no whole number.")
+    return _checked(path, table["data"], np.array(table["labels"], np.int64))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_bytes(path, LARGEST)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}.") from error
 
 
 def _checked(path: Path, pixels: NDArray[Any], labels: NDArray[Any]) -> Part:
     if pixels.dtype != np.uint8 or pixels.shape != (len(labels), PIXELS):
         raise DataError(f"{path}: {len(labels)} labels and pixels of shape {pixels.shape}: wanted {PIXELS} bytes for each.")
-    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= CLASSES:
+    if not labels.size:
+        raise DataError(f"{path}: has no images.")
+    if labels.min() < 0 or labels.max() >= CLASSES:
         raise DataError(f"{path}: has a label outside 0..{CLASSES - 1}. Is it CIFAR-10, and not CIFAR-100?")
     return np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), labels.astype(np.int64)
-
-
-class _NumbersOnly(pickle.Unpickler):
-    """An unpickler that knows arrays, and no other class or function: a pickle can otherwise run any program."""
-
-    # numpy's own module had another name when the files were written
-    allowed = {
-        ("numpy.core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
-        ("numpy._core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
-        ("_codecs", "encode"): codecs.encode,
-    }
-
-    def __init__(self, file: io.BytesIO, path: Path) -> None:
-        super().__init__(file, encoding="bytes")
-        self.path = path
-
-    def read(self) -> dict[Any, Any]:
-        try:
-            content = self.load()
-        except (pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
-            raise DataError(f"{self.path}: cannot be read: {error}. It was cut off, or is no CIFAR-10 file.") from error
-        if not isinstance(content, dict):
-            raise DataError(f"{self.path}: holds no CIFAR-10 data, but a {type(content).__name__}.")
-        return content
-
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return self.allowed[module, name]
-        except KeyError:
-            raise DataError(f"{self.path}: names {module}.{name}, which is no part of CIFAR-10. It was not run.") from None

@@ -1,5 +1,6 @@
 """ILSVRC2012, or any set of images with lists: ``train/``, ``val/``, ``train_list.txt`` and ``val_list.txt``."""
 
+import os
 from pathlib import Path
 
 from quaver.data.dataset import FileImages
@@ -34,7 +35,7 @@ def _folder(data_dir: Path, split: str, first: ListedImage) -> Path:
     """What the paths of a list start from: the folder of the list, or the one of the images."""
     places = [data_dir, data_dir / split]
     for folder in places:
-        if (folder / first.path).is_file():
+        if os.path.isfile(folder / first.path):
             return folder
     looked = " and ".join(str(folder / first.path) for folder in places)
     raise DataError(

@@ -1,10 +1,13 @@
 """The list of a folder's images: a path and a label per line, as ILSVRC2012 has it."""
 
+import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from quaver.errors import DataError
+from quaver.reading import read_bytes
 
 _SHOWN = 20
 
@@ -26,11 +29,11 @@ def read_image_list(path: str | Path, classes: int) -> list[ListedImage]:
     path = Path(path)
     try:
         # a name that is not UTF-8 is the same bytes again when its file is opened
-        lines = path.read_text("utf-8-sig", errors="surrogateescape").split("\n")
+        text = read_bytes(path).decode("utf-8-sig", errors="surrogateescape")
     except OSError as error:
         raise DataError(f"{path}: the list cannot be read: {error.strerror}.") from error
     images, problems = [], []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(re.split("\r\n|\r|\n", text), 1):
         if not line.strip():
             continue
         name, label, problem = _parsed(line, classes)
@@ -48,7 +51,7 @@ def read_image_list(path: str | Path, classes: int) -> list[ListedImage]:
 def refuse_missing(folder: str | Path, images: Iterable[ListedImage]) -> None:
     """Images that are not there are reported all at once."""
     folder = Path(folder)
-    missing = [f"line {image.line}: {image.path!r}" for image in images if not (folder / image.path).is_file()]
+    missing = [f"line {image.line}: {image.path!r}" for image in images if not os.path.isfile(folder / image.path)]
     if missing:
         raise DataError(
             f"{folder}: {count_of(missing, 'image')} of the list not found:\n{shortened(missing)}\n"

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from quaver.errors import DataError
+from quaver.reading import open_file
 
 # x / 255, then minus mean, over std: for every channel and each of the 256 values a pixel can have, rounded to float32
 # after each step, so that the result has the reference's bits
@@ -41,7 +42,7 @@ def read_pixels(path: str | Path, cut: Callable[[Image.Image], Image.Image]) -> 
     """The pixels of what ``cut`` makes of an image, in RGB: rows x columns x 3."""
     path = Path(path)
     try:
-        with Image.open(path) as image:
+        with open_file(path) as file, Image.open(file, formats=_formats()) as image:
             return np.asarray(cut(_resampleable(image)).convert("RGB"))
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such image.") from error
@@ -50,6 +51,12 @@ def read_pixels(path: str | Path, cut: Callable[[Image.Image], Image.Image]) -> 
     except _DAMAGE as error:
         fact = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise DataError(f"{path}: the image cannot be read: {fact}.") from error
+
+
+def _formats() -> list[str]:
+    """All that Pillow reads but EPS, which is a program, and which Pillow would have Ghostscript run."""
+    Image.init()
+    return [name for name in Image.ID if name != "EPS"]
 
 
 def normalized(pixels_hwc: NDArray[np.generic]) -> NDArray[np.float32]:

@@ -1,10 +1,11 @@
 """Object detection data in the layout of PASCAL VOC: ``JPEGImages/``, ``Annotations/`` and ``ImageSets/Main/``."""
 
+import os
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from quaver.data.dataset import ImageData
 from quaver.data.image_list import count_of, shortened
 from quaver.data.images import normalized, read_pixels
 from quaver.errors import DataError
+from quaver.reading import read_bytes, read_text
 
 CLASSES = (
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog", "horse"),
@@ -26,6 +28,8 @@ CLASSES = (
 LISTS = {"train": ("train", "trainval"), "val": ("val", "test")}  # of ImageSets/Main: the first that is there
 SUFFIXES = (".jpg", ".jpeg", ".png")
 SMALLEST = 0.3  # share of an image that a random crop in training keeps at least
+LARGEST, DEEPEST = 1 << 24, 100  # bytes of an annotation, levels of its XML; VOC's have some thousand, and four
+FARTHEST = 1e7  # pixels: no box lies beyond
 LAYOUT = "JPEGImages/NAME.jpg, Annotations/NAME.xml and ImageSets/Main/train.txt and val.txt, with a NAME per line"
 
 
@@ -132,10 +136,10 @@ def voc(data_dir: Path, split: str, *, image_size: int, augment: bool, seed: int
 def read_annotation(path: Path, class_names: Sequence[str]) -> Target:
     """The objects of an annotation file. Its pixels are counted from 1, and a box includes its last."""
     try:
-        root = ET.parse(path).getroot()
+        root = _parsed(read_bytes(path, LARGEST))
     except FileNotFoundError:
         raise DataError(f"{path}: there is no such annotation.") from None
-    except (ET.ParseError, OSError) as error:
+    except (ET.ParseError, OSError, ValueError, LookupError) as error:  # the last two: an encoding that nobody knows
         raise DataError(f"{path}: cannot be read: {error}.") from error
     boxes, labels, difficult = [], [], []
     for item in root.iter("object"):
@@ -148,6 +152,33 @@ def read_annotation(path: Path, class_names: Sequence[str]) -> Target:
     return Target(np.array(boxes, np.float32).reshape(-1, 4), np.array(labels, np.int64), np.array(difficult, np.bool_))
 
 
+def _parsed(content: bytes) -> ET.Element:
+    """The root of an XML file without definitions of its own, by which a few lines can stand for gigabytes."""
+    parser = ET.XMLParser(target=_Builder())
+    parser.feed(content)
+    root: ET.Element = parser.close()
+    return root
+
+
+class _Builder(ET.TreeBuilder):
+    """Elements as they are read, none of them deep."""
+
+    depth = 0
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        raise ValueError("it has a <!DOCTYPE>, which no annotation needs. Remove that line")
+
+    def start(self, tag: Any, attrs: Any) -> ET.Element:
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+        return super().start(tag, attrs)
+
+    def end(self, tag: str) -> ET.Element:
+        self.depth -= 1
+        return super().end(tag)
+
+
 def _box(path: Path, item: ET.Element) -> tuple[float, float, float, float]:
     try:
         left, top, right, bottom = (
@@ -155,8 +186,10 @@ def _box(path: Path, item: ET.Element) -> tuple[float, float, float, float]:
         )
     except ValueError as error:
         raise DataError(f"{path}: an object has no box of four numbers: {error}.") from error
-    if not (right >= left and bottom >= top):
+    if not (right >= left and bottom >= top):  # nor where one is NaN
         raise DataError(f"{path}: a box ends before it begins: {left, top, right, bottom}.")
+    if max(abs(side) for side in (left, top, right, bottom)) > FARTHEST:
+        raise DataError(f"{path}: a box lies outside of any image: {left, top, right, bottom}.")
     return left - 1, top - 1, right, bottom
 
 
@@ -164,10 +197,18 @@ def _class_names(data_dir: Path) -> tuple[str, ...]:
     path = data_dir / "label_list.txt"
     if not path.is_file():
         return CLASSES
-    names = tuple(line.strip() for line in path.read_text("utf-8").splitlines() if line.strip())
+    names = tuple(_lines(path))
     if not names or len(set(names)) < len(names):
         raise DataError(f"{path}: has {'no names' if not names else 'a name twice'}. It needs one class per line.")
     return names
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a list that say something."""
+    try:
+        return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {error}. A list is text in UTF-8, with a name per line.") from error
 
 
 def _find(data_dir: Path, split: str) -> list[tuple[Path, list[str]]]:
@@ -178,7 +219,7 @@ def _find(data_dir: Path, split: str) -> list[tuple[Path, list[str]]]:
         lists = [folder / "ImageSets" / "Main" / f"{name}.txt" for name in LISTS[split]]
         path = next((path for path in lists if path.is_file()), None)
         if path is not None:
-            names = [line.split()[0] for line in path.read_text("utf-8").splitlines() if line.strip()]
+            names = [line.split()[0] for line in _lines(path)]
             if not names:
                 raise DataError(f"{path}: the list is empty.")
             found.append((folder, names))
@@ -193,6 +234,6 @@ def _find(data_dir: Path, split: str) -> list[tuple[Path, list[str]]]:
 def _image(folder: Path, name: str) -> Path:
     for suffix in SUFFIXES:
         path = folder / "JPEGImages" / f"{name}{suffix}"
-        if path.is_file():
+        if os.path.isfile(path):  # unlike Path.is_file, it also answers for a name that is too long
             return path
     raise DataError(f"{folder / 'JPEGImages' / name}.jpg: there is no such image, nor one that ends in .jpeg or .png.")

@@ -81,7 +81,7 @@ class Journey:
     def _float_model(self) -> Trained:
         recipe, start = self.setting.recipe, self.start
         if start.checkpoint is not None and self._goes_on_in(QUANTIZE):
-            return Trained(capture(self._model_of_run(), self.setting.example), start.checkpoint.record["float"], [])
+            return Trained(capture(self._model_of_run(), self.setting.example), start.checkpoint.record.get("float", {}), [])
         if not recipe.pretrained_fp32_model:
             epochs = recipe.train.num_epochs
             self.say(
@@ -107,13 +107,13 @@ class Journey:
         """The float model that the run left on disk when it went on to quantizers."""
         model, file = self.setting.model(), self.start.folder.fp32
         assert self.start.checkpoint is not None
-        if not file.exists() or _digest(file) != self.start.checkpoint.record["fp32_sha256"]:
+        if not file.exists() or _digest(file) != self.start.checkpoint.record.get("fp32_sha256"):
             raise StorageError(f"{file}: is missing, or is not the one this run started from. Start again.")
         load_weights(model, file)
         return model
 
     def _goes_on_in(self, phase: str) -> bool:
-        return self.start.checkpoint is not None and self.start.checkpoint.record["phase"] == phase
+        return self.start.checkpoint is not None and self.start.checkpoint.record.get("phase") == phase
 
     def _trained(
         self, name: str, program: Program, phase: Phase, header: dict[str, Any], teacher: nn.Module | None = None

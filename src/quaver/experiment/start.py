@@ -13,6 +13,7 @@ from quaver.errors import ConfigError, StorageError
 from quaver.experiment.folder import FORMAT, RunFolder
 from quaver.experiment.plausible import dataset_name, problems_of
 from quaver.models.outside import is_outside
+from quaver.records import Figure, MisfitError, decoded
 from quaver.training.checkpoint import Checkpoint, Say
 
 # what may differ when a run goes on without the result being another
@@ -102,7 +103,8 @@ def _go_on(
     if record.get("command") != command:
         raise ConfigError(f"--checkpoint {checkpoint}: this run was started by `quaver {record.get('command')}`.")
     found: list[str] = []
-    stored = recipe_of(record["recipe"], saved.name if saved else str(folder.started), found)
+    where = saved.name if saved else str(folder.started)
+    stored = recipe_of(_recipe_in(record, where), where, found)
     if found:
         raise StorageError("\n".join(found))
     of_folder = recipe is None
@@ -138,6 +140,18 @@ def _refuse_code_of_folder(recipe: Recipe, flags: Mapping[str, Any], checkpoint:
             f"--checkpoint {checkpoint}: this run is of {recipe.model!r}, a model from outside the zoo. That is code, and "
             f"what a folder names is not run. If you know it and trust it, add {shlex.join(unnamed)}"
         )
+
+
+def _recipe_in(record: dict[str, Any], where: str) -> dict[str, Any]:
+    """The recipe that a run was started with, and of a checkpoint what it must say besides."""
+    try:
+        decoded(dict[str, Figure], record.get("float", {}), "float")
+        recipe: dict[str, Any] = decoded(dict[str, Any], record["recipe"], "recipe")
+    except (LookupError, MisfitError) as error:
+        raise StorageError(
+            f"{where}: the record of the run is damaged: {error}. Start again without --checkpoint."
+        ) from error
+    return recipe
 
 
 def _changed(stored: dict[str, Any], now: dict[str, Any], prefix: str = "") -> list[str]:

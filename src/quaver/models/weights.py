@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
@@ -49,8 +48,11 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     for key in WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
-    if not isinstance(content, dict) or not content or not all(isinstance(value, Tensor) for value in content.values()):
+    if not isinstance(content, dict) or not content or not all(_is_weight(*pair) for pair in content.items()):
         raise StorageError(f"{path}: holds no table of tensors. Save model.state_dict(), best as .safetensors.")
+    odd = [f"  {name}: {fact}" for name, value in content.items() if (fact := _oddity(value))]
+    if odd:
+        raise StorageError(f"{path}: {len(odd)} of its tensors are no weights:\n" + "\n".join(odd))
     if all(name.startswith(PARALLEL) for name in content):
         return {name.removeprefix(PARALLEL): value for name, value in content.items()}
     return content
@@ -77,12 +79,42 @@ def _read(path: Path) -> Any:
         raise StorageError(
             f"{path}: holds more than tensors, and would run code when read. Save model.state_dict(), best as .safetensors."
         ) from error
-    except (SafetensorError, OSError, RuntimeError, EOFError, ValueError) as error:
-        raise StorageError(f"{path}: cannot be read as weights: {error}.") from error
+    except Exception as error:  # of a damaged file: torch's unpickling fails in any way
+        raise StorageError(f"{path}: cannot be read as weights: {error or type(error).__name__}.") from error
+
+
+def _is_weight(name: Any, value: Any) -> bool:
+    return isinstance(name, str) and isinstance(value, Tensor)
+
+
+def _oddity(tensor: Tensor) -> str:
+    """What keeps a tensor from being a weight, if anything does."""
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        return "it is not stored value by value (a sparse or nested tensor)"
+    if tensor.is_meta:
+        return "it has no values (it was saved from the meta device)"
+    if tensor.is_quantized or tensor.is_complex():
+        return f"its values are {tensor.dtype}"
+    return ""
 
 
 def _fits(name: str, stored: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
     return stored[name].shape == expected[name].shape
+
+
+def _misfit(name: str, stored: Tensor, expected: Tensor) -> str:
+    """What is wrong with the values of a weight, if anything is."""
+    if stored.is_floating_point() != expected.is_floating_point():
+        return f"{name}: the file has {stored.dtype}, the model {expected.dtype}"
+    if stored.is_floating_point() and _all_finite(expected) and not _all_finite(stored):
+        return f"{name}: holds NaN or Inf"
+    if name.endswith("running_var") and bool((stored.float() < 0).any()):
+        return f"{name}: holds a variance below zero"
+    return ""
+
+
+def _all_finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor.float()).all())
 
 
 def _problems(stored: dict[str, Tensor], expected: dict[str, Tensor], left: list[str]) -> list[str]:
@@ -98,4 +130,6 @@ def _problems(stored: dict[str, Tensor], expected: dict[str, Tensor], left: list
         for name in expected
         if name in stored and name not in left and not _fits(name, stored, expected)
     ]
+    fitting = [name for name in expected if name in stored and name not in left and _fits(name, stored, expected)]
+    problems += [fact for name in fitting if (fact := _misfit(name, stored[name], expected[name]))]
     return problems

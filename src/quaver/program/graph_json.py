@@ -13,11 +13,11 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from quaver.errors import StorageError
+from quaver.program.allowed_ops import is_allowed
 from quaver.program.devices import device_of
 from quaver.program.record import Op
+from quaver.records import decoded
 
-_OUTSIDE = frozenset({"from_file", "_print", "warn"})  # ops that reach for something other than their arguments
-_NAMESPACES = frozenset({"aten", "quantized_decomposed", "torchvision"})
 _PYTHON = {
     f"operator.{name}": getattr(operator, name)
     for name in [
@@ -48,7 +48,7 @@ _PYTHON = {
     "torch.sym_min": torch.sym_min,
 }
 _PYTHON_NAMES = {function: name for name, function in _PYTHON.items()}
-_FACTS = ("dtype", "rank", "quantizer", "signed", "written", "constant")
+_FACTS = {"dtype": torch.dtype, "rank": int, "quantizer": str, "signed": bool, "written": bool, "constant": bool}
 
 
 def encode_graph(graph: fx.Graph) -> list[dict[str, Any]]:
@@ -155,7 +155,7 @@ def decode(value: Any, known: dict[str, fx.Node]) -> Any:
 def _encode_target(node: fx.Node) -> str:
     if node.op != "call_function":
         return str(node.target)
-    if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace in _NAMESPACES:
+    if isinstance(node.target, torch._ops.OpOverload) and is_allowed(node.target):
         return str(node.target)
     if node.target in _PYTHON_NAMES:
         return _PYTHON_NAMES[node.target]
@@ -170,11 +170,9 @@ def _decode_target(op: str, target: str) -> Any:
     if target in _PYTHON:
         return _PYTHON[target]
     namespace, name, overload = target.split(".")
-    if namespace not in _NAMESPACES:
-        raise ValueError(f"op {target!r}")
     operation = getattr(getattr(getattr(torch.ops, namespace), name), overload)
-    if not isinstance(operation, torch._ops.OpOverload) or name in _OUTSIDE:
-        raise ValueError(f"op {target!r}")
+    if not isinstance(operation, torch._ops.OpOverload) or not is_allowed(operation):
+        raise ValueError(f"op {target!r}, which a program in a file cannot call")
     return operation
 
 
@@ -189,4 +187,7 @@ def _encode_meta(meta: dict[str, Any]) -> dict[str, Any]:
 
 def _decode_meta(meta: dict[str, Any]) -> dict[str, Any]:
     kept = {key: decode(value, {}) for key, value in meta.items() if key in _FACTS}
-    return kept | ({"op": Op(**meta["op"])} if "op" in meta else {})
+    for key, value in kept.items():
+        if type(value) is not _FACTS[key]:
+            raise TypeError(f"{key} {value!r:.60}")
+    return kept | ({"op": decoded(Op, meta["op"])} if "op" in meta else {})

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import StorageError
-from quaver.program.record import OpRecord
+from quaver.program.record import Op, OpRecord, read_record
+from quaver.program.stage import Stage
 from quaver.program.storage import FORMAT, JSON_NAME
+from quaver.records import decoded
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,17 @@ def outline(folder: str | Path) -> Outline:
     path = Path(folder) / JSON_NAME
     body = FORMAT.unsealed(path)
     try:
-        inputs = {leaf["name"]: tuple(leaf["shape"]) for leaf in body["inputs"] if _is_tensor(leaf)}
+        inputs = {
+            leaf["name"]: decoded(tuple[int | None, ...], leaf["shape"]) for leaf in body["inputs"] if _is_tensor(leaf)
+        }
         return Outline(
-            stage=body["stage"],
-            history=tuple(body["history"]),
+            stage=Stage(body["stage"]).value,
+            history=decoded(tuple[str, ...], body["history"]),
             inputs=inputs,
             ops=tuple(_ops(body["graphs"]["eval"], list(inputs))),
-            records=tuple(OpRecord(**record) for record in body["records"]),
+            records=tuple(read_record(record) for record in body["records"]),
         )
-    except (LookupError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise StorageError(f"{path}: the program cannot be read: {type(error).__name__}: {error}.") from error
 
 
@@ -55,8 +59,9 @@ def _ops(nodes: list[dict[str, Any]], inputs: list[str]) -> Iterator[OpOutline]:
         read = [source for name in _nodes_in([node["args"], node["kwargs"]]) for source in sources[name]]
         own = tuple(dict.fromkeys(read))
         if "op" in node["meta"]:
-            yield OpOutline(node["meta"]["op"]["name"], node["meta"]["op"]["type"], own)
-            own = (node["meta"]["op"]["name"],)
+            op = decoded(Op, node["meta"]["op"])
+            yield OpOutline(op.name, op.type, own)
+            own = (op.name,)
         elif node["op"] == "placeholder":
             own = (next(waiting),)
         sources[node["name"]] = own

@@ -1,6 +1,9 @@
 """What a program says about its ops: plain records, one per op."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from quaver.records import Figure, decoded
 
 
 @dataclass(frozen=True)
@@ -28,3 +31,9 @@ class OpRecord:
     quantized: bool
     reason: str
     thresholds: dict[str, list[float]] = field(default_factory=dict)
+
+
+def read_record(value: Any) -> OpRecord:
+    """A record from JSON, checked; a threshold may be NaN, of a program that saw it."""
+    record: OpRecord = decoded(OpRecord, value | {"thresholds": {}})
+    return replace(record, thresholds=decoded(dict[str, list[Figure]], value["thresholds"]))

@@ -5,7 +5,7 @@ crash comes, or another who saves there, the folder holds a whole program, the o
 from the file is executed.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,18 @@ from torch.utils import _pytree as pytree
 
 from quaver.errors import StorageError
 from quaver.formats import Format
+from quaver.program.dry_run import try_out
 from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
 from quaver.program.placements import OpPlan, Options, Placements
 from quaver.program.program import Program
-from quaver.program.record import OpRecord
+from quaver.program.record import read_record
 from quaver.program.signature import InputTensor, Signature
 from quaver.program.stage import Stage
-from quaver.program.views import home, mount
-from quaver.quantizers import KINDS, PACT, build
+from quaver.program.views import home, mount, read
+from quaver.quantizers import KINDS, PACT, Quantizer, build
+from quaver.records import decoded
 from quaver.stores import Store, UnconfirmedError
 
-# what reading a file that was tampered with can come to
-_DAMAGE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, SyntaxError, ArithmeticError)
 FORMAT = Format("quaver.program", 1, "a program", "quaver.save", "quaver.save writes one.", "Save the program again.")
 JSON_NAME = "program.json"
 
@@ -61,7 +61,7 @@ def load(folder: str | Path) -> Program:
     body, content = _store(folder).get(JSON_NAME)
     try:
         return _rebuild(body, safetensors.torch.load(content))
-    except (*_DAMAGE, safetensors.SafetensorError) as error:
+    except Exception as error:  # a file that was tampered with can make torch fail in any way
         raise StorageError(f"{folder}: the program cannot be read: {type(error).__name__}: {error}.") from error
 
 
@@ -144,57 +144,113 @@ def _in_words(options: Options | None) -> Options | None:
 
 
 def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
-    root = nn.Module()
-    placements = body["placements"]
-    waiting = {}
-    for name, saved in body["quantizers"].items():
-        quantizer = build(**saved["options"])
-        quantizer.observing, quantizer.quantizing = saved["switches"]["observing"], saved["switches"]["quantizing"]
-        waiting[placements["quantizers"][name]] = quantizer
-    kept: dict[str, Tensor] = {}
-    for entry in body["tensors"]:
-        owner = entry["name"].rpartition(".")[0].removesuffix(".preprocess")
-        if owner in waiting:  # in the order it was saved in, so that an optimizer finds its parameters by position
-            mount(root, owner, waiting.pop(owner))
-        container, leaf = home(root, entry["name"])
-        if entry["kind"] == "parameter":
-            source = entry.get("same_as", entry["name"])
-            if source not in kept:
-                kept[source] = nn.Parameter(tensors[source], requires_grad=entry["trains"])
-            container._parameters[leaf] = kept[source]  # type: ignore[assignment]
-        elif leaf in container._buffers:
-            container._buffers[leaf] = tensors[entry.get("same_as", entry["name"])]
-        else:
-            container.register_buffer(leaf, tensors[entry.get("same_as", entry["name"])], persistent=entry["persistent"])
+    plans = body["placements"].pop("plan")
+    placements: Placements = decoded(Placements, body["placements"])
+    entries: list[_TensorEntry] = decoded(list[_TensorEntry], body["tensors"])
+    root = _mounted(entries, tensors, {placements.quantizers[name]: saved for name, saved in body["quantizers"].items()})
     plan = {
-        name: OpPlan(wish["weight"], {int(position): options for position, options in wish["inputs"]})
-        for name, wish in placements.pop("plan").items()
+        name: OpPlan(
+            decoded(Options | None, wish["weight"]), {int(place): decoded(Options, one) for place, one in wish["inputs"]}
+        )
+        for name, wish in plans.items()
     }
-    inputs = tuple(
-        InputTensor(leaf["name"], tuple(leaf["shape"]), decode(leaf["dtype"], {})) if _is_tensor(leaf) else decode(leaf, {})
-        for leaf in body["inputs"]
-    )
-    graphs = {
-        mode: decode_graph(nodes, {entry["name"] for entry in body["tensors"]}, placements["quantizers"].values())
-        for mode, nodes in body["graphs"].items()
-    }
+    readable = {entry.name for entry in entries}
+    graphs = {mode: decode_graph(nodes, readable, placements.quantizers.values()) for mode, nodes in body["graphs"].items()}
     program = Program(
         root,
         graphs,
         Signature(
-            inputs,
+            tuple(_input(leaf) for leaf in body["inputs"]),
             decode_structure(body["call"]),
             {mode: decode_structure(structure) for mode, structure in body["results"].items()},
         ),
         stage=Stage(body["stage"]),
-        placements=Placements(plan=plan, **(placements | {"quantized": frozenset(placements["quantized"])})),
-        records=tuple(OpRecord(**record) for record in body["records"]),
-        history=tuple(body["history"]),
-        for_test=body["for_test"],
+        placements=replace(placements, plan=plan),
+        records=tuple(read_record(record) for record in body["records"]),
+        history=decoded(tuple[str, ...], body["history"]),
+        for_test=bool(body["for_test"]),
     )
     _refuse_misfits(program)
+    _try_out(program)
     torch.nn.Module.train(program, body["training"])
     return program.build()
+
+
+@dataclass(frozen=True)
+class _TensorEntry:
+    """What a name of a tensor is; ``same_as`` is the name that its values are stored under."""
+
+    name: str
+    kind: str
+    same_as: str = ""
+    trains: bool = False
+    persistent: bool = True
+
+
+def _mounted(entries: list[_TensorEntry], tensors: dict[str, Tensor], quantizers: dict[str, Any]) -> nn.Module:
+    """The tensors and quantizers at their paths, in the order they were saved in: an optimizer finds its own by position."""
+    root = nn.Module()
+    waiting = {path: _quantizer(saved) for path, saved in quantizers.items()}
+    kept: dict[str, nn.Parameter] = {}
+    for entry in entries:
+        owner = entry.name.rpartition(".")[0].removesuffix(".preprocess")
+        if owner in waiting:
+            mount(root, owner, waiting.pop(owner))
+        container, leaf = home(root, entry.name)
+        source = entry.same_as or entry.name
+        expected = container._parameters.get(leaf) if entry.kind == "parameter" else container._buffers.get(leaf)
+        if expected is not None and not _fits(tensors[source], expected):
+            raise ValueError(f"{entry.name!r} has shape {tuple(tensors[source].shape)} and {tensors[source].dtype}")
+        if entry.kind == "parameter":
+            if source not in kept:
+                kept[source] = nn.Parameter(tensors[source], requires_grad=entry.trains)
+            container._parameters[leaf] = kept[source]
+        elif leaf in container._buffers:
+            container._buffers[leaf] = tensors[source]
+        else:
+            container.register_buffer(leaf, tensors[source], persistent=entry.persistent)
+    bare = [name for name, one in (*root.named_parameters(), *root.named_buffers()) if one.is_meta]
+    if bare or waiting:
+        raise ValueError(f"the tensors of a quantizer are missing: {(bare or list(waiting))[0]!r}")
+    return root
+
+
+def _quantizer(saved: dict[str, Any]) -> Quantizer:
+    """A quantizer without memory: how much it needs, its tensors in the file say, and not a number beside them."""
+    with torch.device("meta"):
+        quantizer = build(**saved["options"])
+    decoded(_Options, {key: value for key, value in saved["options"].items() if key in _Options.__annotations__})
+    switches = decoded(dict[str, bool], saved["switches"])
+    quantizer.observing, quantizer.quantizing = switches["observing"], switches["quantizing"]
+    return quantizer
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options of quantizers that nobody else checks."""
+
+    signed: bool = True
+    narrow: bool = True
+    pass_through: bool = False
+    tensors: int = 1
+    pairs: int | None = None
+    axis: int | None = None
+
+
+def _fits(tensor: Tensor, expected: Tensor) -> bool:
+    """A quantizer's tensor as it was made; one that was empty then has a value per channel since."""
+    same = tensor.shape == expected.shape or (expected.shape == (0,) and tensor.dim() == 1)
+    return same and tensor.dtype == expected.dtype
+
+
+def _input(leaf: Any) -> Any:
+    if not _is_tensor(leaf):
+        return decode(leaf, {})
+    shape = decoded(tuple[int | None, ...], leaf["shape"])
+    dtype = decode(leaf["dtype"], {})
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype {dtype!r}")
+    return InputTensor(decoded(str, leaf["name"]), shape, dtype)
 
 
 def _refuse_misfits(program: Program) -> None:
@@ -208,6 +264,13 @@ def _refuse_misfits(program: Program) -> None:
         (results,) = next(node for node in reversed(graph.nodes) if node.op == "output").args
         if len(inputs) != len(signature.tensors) or len(results) != signature.out_specs[mode].num_leaves:
             raise ValueError("a graph does not fit its signature")
+
+
+def _try_out(program: Program) -> None:
+    """What the graphs compute must fit together, and fit into memory."""
+    shapes = [([2 if size is None else size for size in leaf.shape], leaf.dtype) for leaf in program.signature.tensors]
+    for graph in program.graphs.values():
+        try_out(graph, lambda path: read(program, path), shapes)
 
 
 def _is_tensor(leaf: Any) -> bool:

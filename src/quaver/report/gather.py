@@ -1,6 +1,5 @@
 """The records of a run, from the files of its folder; what is not there is named, with the command that makes it."""
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from quaver.errors import QuaverError, StorageError
 from quaver.experiment.lock import at_work
 from quaver.program.outline import Outline, outline
 from quaver.program.storage import JSON_NAME
+from quaver.reading import parse_json, read_text
 from quaver.runtime.artefact import SUFFIXES, provenance, provenance_file
 
 Record = dict[str, Any]
@@ -166,8 +166,8 @@ def _read(run: Run, path: Path, reader: Callable[[Path], T]) -> T | None:
 
 def _object(path: Path) -> Record:
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        content = parse_json(read_text(path))
+    except (OSError, ValueError) as error:
         raise StorageError(f"{path}: cannot be read: {error}.") from error
     if not isinstance(content, dict):
         raise StorageError(f"{path}: is not a record of figures.")
@@ -177,14 +177,14 @@ def _object(path: Path) -> Record:
 def _lines(path: Path) -> list[Record]:
     """The records of a file with one per line; a last line that was cut off is passed over."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: cannot be read: {error}.") from error
     found = []
     for index, line in enumerate(lines):
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            record = parse_json(line)
+        except ValueError as error:
             if index == len(lines) - 1:
                 break
             raise StorageError(f"{path}: line {index + 1} cannot be read: {error}.") from error

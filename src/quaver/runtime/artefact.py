@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import StorageError
+from quaver.reading import parse_json, read_bytes, read_text
+from quaver.records import decoded
 from quaver.runtime.publishing import settle
 
+LARGEST = 1 << 40  # bytes of a file that an engine reads
 HOME = {".xml": "openvino", ".onnx": "onnxruntime", ".pte": "executorch"}
 """The engine that `quaver.runtime.load` gives a file to."""
 
@@ -44,19 +47,19 @@ def provenance(path: Path) -> dict[str, Any]:
     """What was written beside an artefact about its origin; empty for a file from elsewhere."""
     beside = provenance_file(path)
     try:
-        text = beside.read_text()
+        text = read_text(beside)
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{beside}: cannot be read: {error}. Export the program again.") from error
     try:
-        content = json.loads(text)
-        files = content["files"]
-        assert all(isinstance(name, str) and isinstance(digest, str) for name, digest in files.items())
-        assert content.pop("checksum") == checksum(content)
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        content: dict[str, Any] = decoded(dict[str, Any], parse_json(text))
+        decoded(dict[str, str], content["files"])
+        if content.pop("checksum") != checksum(content):
+            raise ValueError("its checksum differs from the one saved")
+    except (ValueError, KeyError) as error:
         raise StorageError(f"{beside}: is damaged, or not Quaver's. Export the program again.") from error
-    return content  # type: ignore[no-any-return]
+    return content
 
 
 def checksum(content: dict[str, Any]) -> str:
@@ -68,10 +71,10 @@ def checked(path: Path) -> dict[str, Any]:
     """The provenance of an artefact, after its files were found to be the ones that were written with it."""
     known = provenance(path)
     for name, digest in known.get("files", {}).items():
-        file = path.with_name(Path(name).name)
+        file = path.parent / Path(name).name
         try:
-            found = hashlib.sha256(file.read_bytes()).hexdigest()
-        except OSError as error:
+            found = hashlib.sha256(read_bytes(file, LARGEST)).hexdigest()
+        except (OSError, ValueError) as error:
             raise StorageError(f"{file}: is missing or cannot be read: {error}. Export the program again.") from error
         if found != digest:
             raise StorageError(

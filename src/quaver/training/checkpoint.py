@@ -16,6 +16,7 @@ from torch import Tensor
 
 from quaver.errors import StorageError
 from quaver.formats import Format
+from quaver.records import MisfitError, decoded
 from quaver.stores import Store
 
 FORMAT = Format("quaver.checkpoint", 1, "a checkpoint", "Quaver", if_missing="Training writes one.")
@@ -31,6 +32,15 @@ class Checkpoint:
     name: str
     tensors: dict[str, Tensor]
     record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Body:
+    """What the JSON file holds: the record, and the name and checksum of the tensors' file."""
+
+    record: dict[str, Any]
+    tensors: str
+    tensors_sha256: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,11 @@ class Checkpoints:
         import safetensors.torch
 
         body, content = self._store.get(f"{name}.json")
-        return Checkpoint(name, safetensors.torch.load(content), _from_json(body["record"]))
+        try:
+            record = decoded(_Body, body).record
+            return Checkpoint(name, safetensors.torch.load(content), _from_json(record))
+        except (MisfitError, safetensors.SafetensorError, ValueError, KeyError) as error:
+            raise StorageError(f"{self._record(name)}: the checkpoint is damaged: {error}.") from error
 
     def set_aside(self, after: str) -> None:
         """Put checkpoints newer than ``after`` out of the way: damaged ones, when a run goes on from the one before."""

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from quaver.config.recipe import Phase
 from quaver.errors import StorageError
 from quaver.program import Program
+from quaver.records import Figure, decoded
 from quaver.training.average import Average
 from quaver.training.checkpoint import Checkpoint
 from quaver.training.listener import Position
@@ -57,22 +58,54 @@ class State:
     @torch.no_grad()
     def put_back(self, checkpoint: Checkpoint) -> None:
         """Be as it was when the checkpoint was taken."""
-        tensors, record = checkpoint.tensors, checkpoint.record
+        tensors = checkpoint.tensors
         try:
+            record: _Record = decoded(_Record, {name: checkpoint.record[name] for name in _Record.__annotations__})
+            if min(asdict(record.at).values()) < 0:
+                raise ValueError(f"its position is {record.at}")
             self.program.load_state_dict(under("model.", tensors))
             for index, optimizer in enumerate(self.optimizers):
-                restore_optimizer(optimizer, under(f"optimizer.{index}.", tensors), record["optimizers"][index])
+                restore_optimizer(optimizer, under(f"optimizer.{index}.", tensors), record.optimizers[index])
             if self.average is not None:
                 for name, value in self.average.values.items():
                     value.copy_(tensors[f"average.{name}"])
-        except (RuntimeError, LookupError, ValueError) as error:
+        except (RuntimeError, LookupError, ValueError, TypeError) as error:
             raise StorageError(
                 f"checkpoint {checkpoint.name}: it is of another model, or of other options: {error}. Go on with the "
                 "options that the run was started with."
             ) from error
-        self.watchdog.restore(record["watchdog"])
-        self.at = Position(**record["at"])
-        self.lr_factor, self.rollbacks, self.metrics = record["lr_factor"], record["rollbacks"], record["metrics"]
+        self.watchdog.restore(asdict(record.watchdog))
+        self.at, self.lr_factor = record.at, record.lr_factor
+        self.rollbacks, self.metrics = record.rollbacks, dict(record.metrics)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What a watchdog remembers."""
+
+    first: dict[str, Figure]
+    last: dict[str, Figure]
+    suspects: list[str]
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """What an optimizer is besides its tensors."""
+
+    state: dict[str, dict[str, Any]]
+    groups: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A state's plain values, as a checkpoint holds them."""
+
+    at: Position
+    lr_factor: float
+    rollbacks: list[str]
+    metrics: dict[str, Figure]
+    optimizers: list[_Plain]
+    watchdog: _Seen
 
 
 def optimizers_for(program: Program, phase: Phase) -> list[Optimizer]:
@@ -100,13 +133,45 @@ def optimizer_state(optimizer: Optimizer, prefix: str) -> tuple[Tensors, dict[st
     return tensors, {"state": plain, "groups": whole["param_groups"]}
 
 
-def restore_optimizer(optimizer: Optimizer, tensors: Tensors, plain: dict[str, Any]) -> None:
+def restore_optimizer(optimizer: Optimizer, tensors: Tensors, plain: _Plain) -> None:
     """Put an optimizer where it was; the parameters must come in the same order."""
-    state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in plain["state"].items()}
+    state: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in plain.state.items()}
     for name, tensor in tensors.items():
         index, _, key = name.partition(".")
         state.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({"state": state, "param_groups": plain["groups"]})
+    _refuse_misfits([parameter for group in optimizer.param_groups for parameter in group["params"]], state)
+    groups = zip(optimizer.state_dict()["param_groups"], plain.groups, strict=True)
+    optimizer.load_state_dict({"state": state, "param_groups": [_group(own, saved) for own, saved in groups]})
+
+
+def _refuse_misfits(parameters: list[Tensor], state: dict[int, dict[str, Any]]) -> None:
+    """What is kept of a parameter has its shape, or is one number; of each the same is kept."""
+    for index, values in state.items():
+        if not 0 <= index < len(parameters):
+            raise ValueError(f"the optimizer has no parameter {index}")
+        for key, value in values.items():
+            shape = value.shape if isinstance(value, Tensor) else ()
+            odd = value.is_complex() if isinstance(value, Tensor) else not isinstance(value, int | float | None)
+            if odd or shape not in ((), parameters[index].shape):
+                raise ValueError(f"the optimizer's {key!r} of parameter {index} does not fit it")
+    if len({frozenset(values) for values in state.values()}) > 1:
+        raise ValueError("the optimizer keeps something of one parameter and not of another")
+
+
+def _group(own: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
+    """A group of parameters with the options that were saved, where they are of the kind that its own are."""
+    for key, value in own.items():
+        if key == "params" and saved[key] != value:
+            raise ValueError("the optimizer's parameters are others")
+        if _kind(saved.get(key, value)) != _kind(value):
+            raise ValueError(f"the optimizer's {key}={saved[key]!r:.60}")
+    return own | {key: value for key, value in saved.items() if key in own}
+
+
+def _kind(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_kind(one) for one in value]
+    return float if type(value) is int else type(value)
 
 
 def under(prefix: str, tensors: Tensors) -> Tensors:

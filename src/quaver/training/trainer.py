@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from quaver.config.recipe import NEVER, QuantPhase
-from quaver.errors import StoppedError, TrainingError
+from quaver.errors import StoppedError, StorageError, TrainingError
+from quaver.records import decoded
 from quaver.training.average import Average
 from quaver.training.batch_norm import reestimate
 from quaver.training.checkpoint import Checkpoint
@@ -231,16 +232,20 @@ class Trainer:
         """Be as the run was when it wrote a checkpoint."""
         job, record = self.job, checkpoint.record
         self.state.put_back(checkpoint)
-        if record["processes"] == job.ranks.world:
-            restore_random_state(under(f"random.{job.ranks.rank}.", checkpoint.tensors), job.device)
-        else:
+        try:
+            marks = decoded(list[int], record["marks"])
+            if record["processes"] == job.ranks.world:
+                restore_random_state(under(f"random.{job.ranks.rank}.", checkpoint.tensors), job.device)
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise StorageError(f"checkpoint {checkpoint.name}: it is damaged: {error}.") from error
+        if record["processes"] != job.ranks.world:
             self._say(
                 f"warning: {checkpoint.name} was written by {record['processes']} processes, and this run has "
                 f"{job.ranks.world}: random numbers start anew, so the result will not be the same to the last bit."
             )
             torch.manual_seed(job.seed + self.state.at.step + job.ranks.rank)
-        for listener, mark in zip(job.listeners, record["marks"], strict=False):
-            listener.cut(mark)
+        for listener, mark in zip(job.listeners, marks, strict=False):
+            listener.cut(max(mark, 0))
 
     # small things
 

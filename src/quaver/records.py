@@ -1,0 +1,59 @@
+"""Values from JSON as typed records; what is read is checked field by field."""
+
+import json
+import math
+import types
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, NewType, get_args, get_origin, get_type_hints
+
+Figure = NewType("Figure", float)
+"""A number that may be NaN or infinite."""
+
+_WORDS = {int: "a whole number", str: "a text", bool: "true or false", type(None): "null"}
+_SEVERAL = {list: list, tuple: tuple, frozenset: frozenset}
+_SIZES = 1 << 63  # what a whole number that counts something lies below
+
+
+class MisfitError(ValueError):
+    """A value is not what its place asks for."""
+
+
+def decoded(kind: Any, value: Any, place: str = "") -> Any:
+    """``value`` from JSON as a ``kind``: a dataclass of these, a list, a dict, a number, a text, or None where allowed."""
+    if kind is Any:
+        return value
+    if is_dataclass(kind):
+        return _record(kind, value, place)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is types.UnionType:
+        (other,) = (one for one in inner if one is not type(None))
+        return None if value is None else decoded(other, value, place)
+    if origin in _SEVERAL:
+        _expect(isinstance(value, list), place, "a list", value)
+        return _SEVERAL[origin](decoded(inner[0], item, f"{place}[{index}]") for index, item in enumerate(value))
+    if origin is dict:
+        _expect(isinstance(value, dict), place, "an object", value)
+        return {key: decoded(inner[1], item, f"{place}.{key}") for key, item in value.items()}
+    if kind is float or kind is Figure:
+        number = isinstance(value, float) or (type(value) is int and abs(value) < _SIZES)
+        _expect(number and (kind is Figure or math.isfinite(value)), place, "a finite number", value)
+        return float(value)
+    _expect(type(value) is kind and (kind is not int or abs(value) < _SIZES), place, _WORDS[kind], value)
+    return value
+
+
+def _record(kind: Any, value: Any, place: str) -> Any:
+    _expect(isinstance(value, dict), place, "an object", value)
+    names = [field.name for field in fields(kind)]
+    newer = [field.name for field in fields(kind) if (field.default, field.default_factory) != (MISSING, MISSING)]
+    missing = [name for name in names if name not in value and name not in newer]
+    unknown = [name for name in value if name not in names]
+    if missing or unknown:
+        raise MisfitError(f"{place} " + ("lacks" if missing else "has an unknown field") + f" {(missing or unknown)[0]!r}")
+    hints = get_type_hints(kind)
+    return kind(**{name: decoded(hints[name], value[name], f"{place}.{name}".lstrip(".")) for name in value})
+
+
+def _expect(right: bool, place: str, words: str, value: Any) -> None:
+    if not right:
+        raise MisfitError(f"{place or 'the content'} is {json.dumps(value)[:60]}, not {words}")
