@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from quaver.errors import EngineError, InputError, StorageError
+from quaver.errors import EngineError, StorageError
 from quaver.runtime.runner import Array, Input, Runner
 from quaver.silence import silenced
 
@@ -55,18 +55,14 @@ class ExecuTorchRunner(Runner):
 
     def run_pieces(self, batch: list[Array]) -> list[Array]:
         """The batch cut into single images, and the results put together again."""
-        free = [bool(port.shape) and port.shape[0] is None for port in self.inputs]
-        sizes = {len(array) for array, one in zip(batch, free, strict=True) if one}
-        if len(sizes) > 1:
-            raise InputError(f"the inputs have batches of different sizes: {', '.join(map(str, sorted(sizes)))}.")
-        if not sizes:
+        free = [port.shape[:1] == (None,) for port in self.inputs]
+        if not any(free):
             return self.run(batch)
-        (count,) = sizes
         pieces = [
             self.run([array[index : index + 1] if one else array for array, one in zip(batch, free, strict=True)])
-            for index in range(count)
+            for index in range(len(batch[free.index(True)]))
         ]
-        return [np.concatenate(parts) for parts in zip(*pieces, strict=True)] if pieces else self.nothing()
+        return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """One call of the method, with copies: it wants memory that it may write to."""
@@ -75,11 +71,6 @@ class ExecuTorchRunner(Runner):
         except RuntimeError as error:
             raise EngineError(f"ExecuTorch failed while it ran the model: {error}.") from error
         return [output.numpy().copy() for output in outputs]
-
-    def nothing(self) -> list[Array]:
-        """What an empty batch gives."""
-        one = [np.zeros([1 if size is None else size for size in port.shape], port.dtype) for port in self.inputs]
-        return [output[:0] for output in self.run(one)]
 
 
 class _Pool:

@@ -1,6 +1,5 @@
 """An artefact on OpenVINO's CPU plugin."""
 
-import math
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from pathlib import Path
@@ -105,7 +104,7 @@ class OpenVINORunner(Runner):
         try:
             results = request.infer(batch, share_inputs=True, share_outputs=True)
             return [np.array(results[port]) for port in request.model_outputs]
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             raise EngineError(f"OpenVINO failed while it ran the model: {_reason(error)}.") from error
         finally:
             requests.give(request)
@@ -118,7 +117,7 @@ class OpenVINORunner(Runner):
 
     def _carry(self, shapes: Shapes) -> None:
         fixed = _fixed(self.model, shapes)
-        if self._is_free and not self._first and all(math.prod(shape) for shape in shapes):
+        if self._is_free and not self._first:
             self._first[shapes] = self._requests(fixed)
         self._carried.add(shapes)
 
@@ -151,8 +150,8 @@ def _fixed(model: Any, shapes: Shapes) -> Any:
     return fixed
 
 
-def _reason(error: RuntimeError) -> str:
-    return str(error).strip().splitlines()[-1].rstrip(".")
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[-1].rstrip(".")
 
 
 def _size(dimension: Any) -> int | None:
