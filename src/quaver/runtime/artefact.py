@@ -46,10 +46,10 @@ def provenance(path: Path) -> dict[str, Any]:
         raise StorageError(f"{beside}: cannot be read: {error}. Export the program again.") from error
     try:
         content = json.loads(text)
-        files = content["files"]
-        assert all(isinstance(name, str) and isinstance(digest, str) for name, digest in files.items())
-        assert content.pop("checksum") == checksum(content)
-    except (ValueError, KeyError, TypeError, AttributeError, AssertionError) as error:
+        named = all(isinstance(name, str) and isinstance(digest, str) for name, digest in content["files"].items())
+        if not named or content.pop("checksum") != checksum(content):
+            raise ValueError("what it says is not what its checksum was made of")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StorageError(f"{beside}: is damaged, or not Quaver's. Export the program again.") from error
     return content  # type: ignore[no-any-return]
 
