@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from quaver.errors import QuaverWarning, StageError
 from quaver.int8.lowering import lower
 from quaver.int8.onnxruntime_lowering import lower_for_onnxruntime
 from quaver.int8.xnnpack_lowering import lower_for_xnnpack
+from quaver.program.empty import empty_shape
 from quaver.program.placements import Placements
 from quaver.program.printer import table
 from quaver.program.record import Op, OpRecord
@@ -82,11 +83,23 @@ class Program(nn.Module):
         """What the model gives back, in the structure the model gives it."""
         tensors = self.signature.flatten(args, kwargs)
         mode = TRAIN if self.training else EVAL
-        return self.signature.unflatten(self._graph_to_run(mode)(*tensors), mode)
+        return self.signature.unflatten(self._run(mode, tensors), mode)
 
     def flat(self, *tensors: Tensor) -> list[Any]:
         """The outputs as a flat list, for tensors given in the order of the signature."""
-        return list(self._graph_to_run(TRAIN if self.training else EVAL)(*tensors))
+        return list(self._run(TRAIN if self.training else EVAL, tensors))
+
+    def _run(self, mode: str, tensors: Sequence[Tensor]) -> Any:
+        run = self._graph_to_run(mode)
+        try:
+            return run(*tensors)
+        except RuntimeError:  # torch cannot tell what view(n, -1) makes of nothing
+            if mode == TRAIN or not self.signature.is_empty(tensors):
+                raise
+        one, two = (run(*self.signature.zeros(count)) for count in (1, 2))
+        return [
+            a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape)) for a, b in zip(one, two, strict=True)
+        ]
 
     def _graph_to_run(self, mode: str) -> Executable:
         if mode not in self._compiled:

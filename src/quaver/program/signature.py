@@ -1,5 +1,6 @@
 """What a program takes and gives back, so that nested inputs and outputs stay as the model had them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,11 @@ class Signature:
         """Whether any batch size can be given."""
         return any(None in leaf.shape for leaf in self.tensors)
 
+    def is_empty(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether these are a batch without images."""
+        free = (given for given, leaf in zip(tensors, self.tensors, strict=True) if None in leaf.shape)
+        return any(not len(given) for given in free)
+
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The tensors of a call, in order, checked against the captured ones."""
         if kwargs:  # in the order they were captured in
@@ -68,14 +74,16 @@ class Signature:
 
     def example(self, batch: int = 2) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Zero tensors in the captured structure, for a tool that wants an example call."""
-        leaves = [
-            torch.zeros([batch if size is None else size for size in leaf.shape], dtype=leaf.dtype)
-            if isinstance(leaf, InputTensor)
-            else leaf
-            for leaf in self.inputs
-        ]
+        zeros = iter(self.zeros(batch))
+        leaves = [next(zeros) if isinstance(leaf, InputTensor) else leaf for leaf in self.inputs]
         args, kwargs = pytree.tree_unflatten(leaves, self.in_spec)
         return args, kwargs
+
+    def zeros(self, batch: int) -> list[Tensor]:
+        """Zero tensors, in the order of the signature."""
+        return [
+            torch.zeros([batch if size is None else size for size in leaf.shape], dtype=leaf.dtype) for leaf in self.tensors
+        ]
 
 
 def _check_tensor(given: Any, expected: InputTensor) -> None:

@@ -6,15 +6,17 @@ bit changed, ExecuTorch 1.4 crashes now and then, and now and then it gives a wr
 
 import hashlib
 import json
+import os
 from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
 import torch
 
-from quaver.errors import EngineError, InputError, StorageError
+from quaver.errors import EngineError, StorageError
 from quaver.runtime.runner import Array, Input, Runner
 from quaver.silence import silenced
 
@@ -23,7 +25,10 @@ _SEAL, _SEALED = b"QUAVERPT", len(b"QUAVERPT") + hashlib.sha256().digest_size
 
 
 class ExecuTorchRunner(Runner):
-    """A loaded method. The file takes one image at a time where the batch is free: a batch is run piece by piece."""
+    """A loaded method. The file takes one image at a time where the batch is free: a batch is run piece by piece.
+
+    Any number of threads may call it: whatever touches ExecuTorch holds `_POOL`'s lock.
+    """
 
     engine = "executorch"
 
@@ -42,21 +47,22 @@ class ExecuTorchRunner(Runner):
 
     def infer(self, batch: list[Array]) -> list[Array]:
         """One call per image."""
-        if self.pool is not _POOL.current:
-            with redirect_stderr(StringIO()):
-                self.load()
-        free = [bool(port.shape) and port.shape[0] is None for port in self.inputs]
-        sizes = {len(array) for array, one in zip(batch, free, strict=True) if one}
-        if len(sizes) > 1:
-            raise InputError(f"the inputs have batches of different sizes: {', '.join(map(str, sorted(sizes)))}.")
-        if not sizes:
+        with _POOL.lock:
+            if self.pool is not _POOL.current:
+                with redirect_stderr(StringIO()):
+                    self.load()
+            return self.run_pieces(batch)
+
+    def run_pieces(self, batch: list[Array]) -> list[Array]:
+        """The batch cut into single images, and the results put together again."""
+        free = [port.shape[:1] == (None,) for port in self.inputs]
+        if not any(free):
             return self.run(batch)
-        (count,) = sizes
         pieces = [
             self.run([array[index : index + 1] if one else array for array, one in zip(batch, free, strict=True)])
-            for index in range(count)
+            for index in range(len(batch[free.index(True)]))
         ]
-        return [np.concatenate(parts) for parts in zip(*pieces, strict=True)] if pieces else self.nothing()
+        return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """One call of the method, with copies: it wants memory that it may write to."""
@@ -66,17 +72,20 @@ class ExecuTorchRunner(Runner):
             raise EngineError(f"ExecuTorch failed while it ran the model: {error}.") from error
         return [output.numpy().copy() for output in outputs]
 
-    def nothing(self) -> list[Array]:
-        """What an empty batch gives."""
-        one = [np.zeros([1 if size is None else size for size in port.shape], port.dtype) for port in self.inputs]
-        return [output[:0] for output in self.run(one)]
-
 
 class _Pool:
-    """ExecuTorch's one pool of threads. A method keeps the pool it was loaded with, and crashes when that is replaced."""
+    """ExecuTorch's one pool of threads. A method keeps the pool it was loaded with, and crashes when that is replaced.
+
+    So no pool is replaced while a method runs. That they run in turns costs nothing: ExecuTorch keeps Python's own lock.
+    """
 
     def __init__(self) -> None:
         self.current = object()
+        self.renew()
+
+    def renew(self) -> None:
+        """A lock that nobody holds: after a fork, who held it is not there any more."""
+        self.lock = RLock()
 
     def of_size(self, threads: int) -> object:
         """Something that stands for the pool, which has this many threads from now on."""
@@ -88,6 +97,8 @@ class _Pool:
 
 
 _POOL = _Pool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_POOL.renew)
 
 
 def engine() -> Any:
@@ -112,7 +123,7 @@ def _library() -> Any:
 def load(path: Path, threads: int) -> ExecuTorchRunner:
     """A runner for ``model.pte``."""
     content = unsealed(path)
-    with redirect_stderr(StringIO()) as log:  # ExecuTorch says there, and only there, what is wrong
+    with _POOL.lock, redirect_stderr(StringIO()) as log:  # ExecuTorch says there, and only there, what is wrong
         try:
             return ExecuTorchRunner(content, threads)
         except (RuntimeError, ValueError, LookupError, TypeError) as error:

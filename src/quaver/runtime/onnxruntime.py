@@ -33,7 +33,7 @@ def engine() -> Any:
 
 
 class ONNXRuntimeRunner(Runner):
-    """A session."""
+    """A session, which any number of threads may run at once."""
 
     engine = "onnxruntime"
 
@@ -58,7 +58,14 @@ class ONNXRuntimeRunner(Runner):
     def infer(self, batch: list[Array]) -> list[Array]:
         """One run."""
         feed = {port.name: array for port, array in zip(self.inputs, batch, strict=True)}
-        return [np.asarray(output) for output in self.session.run(None, feed)]
+        try:
+            return [np.asarray(output) for output in self.session.run(None, feed)]
+        except Exception as error:  # onnxruntime's own exceptions share no base class
+            raise EngineError(f"ONNX Runtime failed while it ran the model: {_reason(error)}.") from error
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def load(path: Path, threads: int) -> ONNXRuntimeRunner:
@@ -67,5 +74,4 @@ def load(path: Path, threads: int) -> ONNXRuntimeRunner:
     try:
         return ONNXRuntimeRunner(name_or_content(path), threads)
     except Exception as error:  # onnxruntime's own exceptions share no base class
-        reason = str(error).strip().splitlines()[0]
-        raise StorageError(f"{path}: ONNX Runtime cannot run it: {reason}. Export the program again.") from error
+        raise StorageError(f"{path}: ONNX Runtime cannot run it: {_reason(error)}. Export the program again.") from error

@@ -1,13 +1,15 @@
 """An artefact on OpenVINO's CPU plugin."""
 
-import math
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial, wraps
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from quaver.errors import EngineError, InputError, StorageError
+from quaver.runtime.pool import Pool, at_once
 from quaver.runtime.runner import Array, Input, Runner
 
 # Float layers stay float32: on processors with AMX the plugin would otherwise run them in bfloat16, and an int8 program's
@@ -15,6 +17,8 @@ from quaver.runtime.runner import Array, Input, Runner
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 # For fixed shapes the plugin would fuse elementwise ops, quantizers among them, into kernels that round otherwise.
 EXACT_FOR_FIXED_SHAPES = {"SNIPPETS_MODE": "DISABLE"}
+# The plugin would hold the threads of every model to the same first cores: models that run at once would share one core.
+ANY_CORE = {"ENABLE_CPU_PINNING": "NO"}
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -30,8 +34,22 @@ def _package() -> Any:
 
 
 ov = _package()
+# Two threads that each look up a dtype for the first time wait for each other for ever (seen in 2026.4): here is the first.
+ov.Tensor(np.zeros(1, np.float32)).get_element_type().to_dtype()
 
 
+def _one_at_a_time(function: Callable[[], Any]) -> Callable[[], Any]:
+    lock = Lock()
+
+    @wraps(function)
+    def guarded() -> Any:
+        with lock:
+            return function()
+
+    return guarded
+
+
+@_one_at_a_time
 @cache
 def core() -> Any:
     """OpenVINO, one for the whole process and as long as it lives.
@@ -44,7 +62,7 @@ def core() -> Any:
 
 
 class OpenVINORunner(Runner):
-    """A model on one stream with one request.
+    """A model that any number of threads may call. Those that call at once each have a request on a copy of the model.
 
     It is compiled when the first batch comes, for just its shapes: at batch 1 that saves up to a quarter of the time.
     Batches of other shapes share a second one that takes any. Both give the same bits.
@@ -58,6 +76,7 @@ class OpenVINORunner(Runner):
         self.options = (
             {"INFERENCE_NUM_THREADS": str(threads), "NUM_STREAMS": "1", "PERFORMANCE_HINT": "LATENCY"}
             | EXACT
+            | ANY_CORE
             | (EXACT_FOR_FIXED_SHAPES if rounds else {})
             | settings
         )
@@ -65,38 +84,53 @@ class OpenVINORunner(Runner):
             Input(port.get_any_name(), tuple(_size(size) for size in port.partial_shape), port.element_type.to_dtype())
             for port in model.inputs
         ]
-        self._requests: dict[Shapes | None, Any] = {}
+        self._most = at_once(threads)
+        self._any = self._requests(model)
+        self._first: dict[Shapes, Pool[Any]] = {}
         self._carried: set[Shapes] = set()
-        if not any(None in given.shape for given in self.inputs):
-            self._requests[None] = self._compiled(model)
+        self._is_free = any(None in given.shape for given in self.inputs)
+        if not self._is_free:
+            self._any.give(self._any.take())
 
     @property
     def request(self) -> Any:
-        """The request that ran first."""
-        return next(iter(self._requests.values()))
+        """The request that ran last for the shapes that came first."""
+        return next(pool.idle[-1] for pool in (*self._first.values(), self._any) if pool.idle)
 
     def infer(self, batch: list[Array]) -> list[Array]:
         """One request. It reads the batch where it lies; the results are copies, so that the next one leaves them alone."""
-        request = self._request_for(tuple(given.shape for given in batch))
-        results = request.infer(batch, share_inputs=True)
-        return [np.array(results[port]) for port in request.model_outputs]
-
-    def _request_for(self, shapes: Shapes) -> Any:
-        if shapes not in self._carried:
-            fixed = _fixed(self.model, shapes)
-            if not self._requests and all(math.prod(shape) for shape in shapes):
-                self._requests[shapes] = self._compiled(fixed)
-            self._carried.add(shapes)
-        key = shapes if shapes in self._requests else None
-        if key not in self._requests:
-            self._requests[key] = self._compiled(self.model)
-        return self._requests[key]
-
-    def _compiled(self, model: Any) -> Any:
+        requests = self._requests_for(tuple(given.shape for given in batch))
+        request = requests.take()
         try:
-            return core().compile_model(model, "CPU", self.options).create_infer_request()
-        except RuntimeError as error:
-            raise EngineError(f"OpenVINO cannot run the model: {_reason(error)}. Export the program again.") from error
+            results = request.infer(batch, share_inputs=True, share_outputs=True)
+            return [np.array(results[port]) for port in request.model_outputs]
+        except (RuntimeError, MemoryError) as error:
+            raise EngineError(f"OpenVINO failed while it ran the model: {_reason(error)}.") from error
+        finally:
+            requests.give(request)
+
+    def _requests_for(self, shapes: Shapes) -> Pool[Any]:
+        if shapes not in self._carried:
+            with self._any.lock:
+                self._carry(shapes)
+        return self._first.get(shapes, self._any)
+
+    def _carry(self, shapes: Shapes) -> None:
+        fixed = _fixed(self.model, shapes)
+        if self._is_free and not self._first:
+            self._first[shapes] = self._requests(fixed)
+        self._carried.add(shapes)
+
+    def _requests(self, model: Any) -> Pool[Any]:
+        return Pool(partial(_compiled, model, self.options), self._most)
+
+
+def _compiled(model: Any, options: dict[str, str]) -> Any:
+    """A request on a copy of the model that is its own: requests on one copy would wait for each other."""
+    try:
+        return core().compile_model(model, "CPU", options).create_infer_request()
+    except RuntimeError as error:
+        raise EngineError(f"OpenVINO cannot run the model: {_reason(error)}. Export the program again.") from error
 
 
 def _fixed(model: Any, shapes: Shapes) -> Any:
@@ -116,8 +150,8 @@ def _fixed(model: Any, shapes: Shapes) -> Any:
     return fixed
 
 
-def _reason(error: RuntimeError) -> str:
-    return str(error).strip().splitlines()[-1].rstrip(".")
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[-1].rstrip(".")
 
 
 def _size(dimension: Any) -> int | None:

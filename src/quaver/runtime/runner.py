@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.errors import InputError
+from quaver.program.empty import empty_shape
 
 Array = NDArray[Any]
 
@@ -22,33 +23,80 @@ class Input:
 
 
 class Runner(ABC):
-    """An artefact, loaded. ``run(batch)`` gives the output; a model with several outputs gives a tuple of them."""
+    """An artefact, loaded. ``run(batch)`` gives the output; a model with several outputs gives a tuple of them.
+
+    Any number of threads may call one runner. What it gives is the caller's own.
+    """
 
     engine: str
     inputs: list[Input]
 
     def __call__(self, *batch: Array) -> Array | tuple[Array, ...]:
-        """Run a batch of any size on the engine."""
+        """Run a batch of any size on the engine. One without images gives outputs without any."""
         if len(batch) != len(self.inputs):
             names = ", ".join(repr(expected.name) for expected in self.inputs)
             raise InputError(f"the model takes {len(self.inputs)} inputs ({names}) and was given {len(batch)}.")
-        outputs = self.infer(
-            [_fitting(np.asarray(given), expected) for given, expected in zip(batch, self.inputs, strict=True)]
-        )
+        fitting = [_fitting(given, expected) for given, expected in zip(batch, self.inputs, strict=True)]
+        outputs = self.infer(fitting) if _size_of(fitting, self.inputs) else self._infer_nothing(fitting)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     @abstractmethod
     def infer(self, batch: list[Array]) -> list[Array]:
         """The engine's own call, on inputs that fit."""
 
+    def _infer_nothing(self, batch: list[Array]) -> list[Array]:
+        """The outputs for no image. Engines differ there, or refuse: they are asked for one and for two instead."""
+        one, two = (
+            self.infer(
+                [
+                    np.full((count, *given.shape[1:]) if _is_free(expected) else given.shape, count, given.dtype)
+                    for given, expected in zip(batch, self.inputs, strict=True)
+                ]
+            )
+            for count in (1, 2)
+        )
+        return [_for_nothing(*outputs) for outputs in zip(one, two, strict=True)]
 
-def _fitting(given: Array, expected: Input) -> Array:
-    if given.dtype.kind not in "biuf" or not np.can_cast(given.dtype, expected.dtype, "same_kind"):
-        raise InputError(f"input {expected.name!r}: takes {expected.dtype}, not {given.dtype}.")
-    fits = given.ndim == len(expected.shape) and all(
-        want is None or have == want for have, want in zip(given.shape, expected.shape, strict=True)
+
+def _for_nothing(one: Array, two: Array) -> Array:
+    if one.shape != two.shape:
+        return np.empty(empty_shape(one.shape, two.shape), one.dtype)
+    if np.array_equal(one, two):  # whatever the images are
+        return one
+    raise InputError("the batch is empty, and an output of the model mixes the images of a batch: give at least one.")
+
+
+def _is_free(expected: Input) -> bool:
+    return expected.shape[:1] == (None,)
+
+
+def _size_of(batch: list[Array], inputs: list[Input]) -> int:
+    """How many images there are; 1 where the model does not leave that open."""
+    sizes = {len(given) for given, expected in zip(batch, inputs, strict=True) if _is_free(expected)}
+    if len(sizes) > 1:
+        raise InputError(f"the inputs have batches of different sizes: {', '.join(map(str, sorted(sizes)))}.")
+    return sizes.pop() if sizes else 1
+
+
+def _fitting(given: Any, expected: Input) -> Array:
+    """The input as the engine reads it: where it lies, if it lies there as it should."""
+    try:
+        array = np.asarray(given)
+    except Exception as error:  # whatever the object's own way to an array may raise
+        raise InputError(f"input {expected.name!r}: is no array: {error}.") from error
+    if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, expected.dtype, "same_kind"):
+        raise InputError(f"input {expected.name!r}: takes {expected.dtype}, not {array.dtype}.")
+    fits = array.ndim == len(expected.shape) and all(
+        (have > 0 or not axis) if want is None else have == want
+        for axis, (have, want) in enumerate(zip(array.shape, expected.shape, strict=True))
     )
     if not fits:
         want = ", ".join("any" if size is None else str(size) for size in expected.shape)
-        raise InputError(f"input {expected.name!r}: shape {given.shape} does not fit the model's ({want}).")
-    return np.ascontiguousarray(given, dtype=expected.dtype)
+        raise InputError(f"input {expected.name!r}: shape {array.shape} does not fit the model's ({want}).")
+    try:
+        array = np.asarray(array, dtype=expected.dtype, order="C")
+        return array if array.flags.aligned else array.copy()
+    except MemoryError as error:
+        raise InputError(
+            f"input {expected.name!r}: shape {array.shape} does not fit into memory: give fewer at once."
+        ) from error
