@@ -89,18 +89,18 @@ def compare(folder: Path) -> dict[str, object]:
 
 def kernels(inside: object, tensor: str | None) -> list[str]:
     """What the engine runs around a tensor."""
+    from quaver.runtime.openvino import core
+
     found = []
     for names, runner in inside.parts:
         if tensor not in names:
             continue
-        for request in runner._requests.values():
-            model = request.get_compiled_model().get_runtime_model()
-            for op in model.get_ordered_ops():
-                info = {key: str(value.astype(str)) for key, value in op.get_rt_info().items()}
-                if tensor in info.get("originalLayersNames", ""):
-                    made = [info.get(key) for key in ("layerType", "primitiveType", "outputPrecisions")]
-                    found.append(f"{made} {op.get_output_partial_shape(0)} [{info['originalLayersNames']}]")
-            break
+        model = core().compile_model(runner.model, "CPU", runner.options).get_runtime_model()
+        for op in model.get_ordered_ops():
+            info = {key: str(value.astype(str)) for key, value in op.get_rt_info().items()}
+            if tensor in info.get("originalLayersNames", ""):
+                made = [info.get(key) for key in ("layerType", "primitiveType", "outputPrecisions")]
+                found.append(f"{made} {op.get_output_partial_shape(0)} [{info['originalLayersNames']}]")
     return found[:12]
 
 

@@ -202,4 +202,13 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
     "signed conv, permuted, linear": net(
         lambda s, x: s.c(s.b(s.a(x).permute(0, 2, 3, 1))), a=conv(act=None), b=nn.Linear(16, 16), c=nn.Linear(16, 16)
     ),
+    "conv of a part of a signed tensor": net(
+        lambda s, x: torch.cat([(y := s.a(x))[:, :8], s.b(y[:, 8:])], 1), a=conv(act=None), b=conv(8, 8, act=None)
+    ),
+    "parts of a signed tensor, added and concatenated": net(
+        lambda s, x: s.c(F.relu(torch.cat([(y := s.a(x))[:, :8] + (z := s.b(x))[:, :8], y[:, 8:], z[:, 8:]], 1))),
+        a=conv(act=None),
+        b=conv(act=None),
+        c=conv(24, 16, act=None),
+    ),
 }

@@ -18,7 +18,18 @@ from quaver.runtime.openvino import ov
 ops = ov.opset13
 
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
-MOVES = ("Concat", "DepthToSpace", "Pad", "Reshape", "Slice", "Split", "Squeeze", "StridedSlice", "Transpose", "Unsqueeze")
+MOVES = (
+    "DepthToSpace",
+    "Pad",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "StridedSlice",
+    "Transpose",
+    "Unsqueeze",
+    "VariadicSplit",
+)
 NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody named
 
 
@@ -160,10 +171,10 @@ def _store_signed_from_zero(model: ov.Model) -> None:
 
 def _reaches_convolution(op: ov.Node) -> bool:
     """Whether a convolution reads what ``op`` gives: as it is, moved elsewhere, or concatenated and rounded once more."""
-    through = (*MOVES, "FakeQuantize") if op.get_type_name() == "Concat" else MOVES
+    behind = {"FakeQuantize": (*MOVES, "Concat"), "Concat": (*MOVES, "FakeQuantize")}.get(op.get_type_name(), MOVES)
     readers = [reader.get_node() for output in op.outputs() for reader in output.get_target_inputs()]
     return any(
-        reader.get_type_name() in CONVOLUTIONS or (reader.get_type_name() in through and _reaches_convolution(reader))
+        reader.get_type_name() in CONVOLUTIONS or (reader.get_type_name() in behind and _reaches_convolution(reader))
         for reader in readers
     )
 

@@ -18,7 +18,7 @@ from quaver.quantizers.arithmetic import dequantize
 _AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
 _MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
 UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view", "pixel_shuffle"}
-_MOVES = frozenset({"cat", "permute", "transpose"})
+_MOVES = frozenset({"chunk", "getitem", "permute", "split", "split_with_sizes", "transpose"})
 _TAKE_SIGNED = frozenset({"linear", "conv_transpose2d"})
 _HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
 BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}
@@ -190,10 +190,13 @@ class _Lowering(Walk):
         name = packet(reader) if reader.op == "call_function" else ""
         if name in _TAKE_SIGNED:
             return not convolved
-        if name not in _MOVES:
+        if name not in _MOVES and name != "cat":
             return name not in UNSHIFTED
         behind = [back for user in reader.users for back in (user.users if is_quantize(user) else [user])]
         rounded = [one for one in behind if is_fake_quant(one) or is_dequantize(one)]
+        if name != "cat":  # on the grid already: what is rounded here once more is not stored anew
+            behind = [one for back in behind for one in (back.users if back in rounded else [back])]
+            return any(packet(one) != "cat" and self.reads_shifted(one, convolved) for one in behind)
         return any(self.shifted(one, convolved) for one in rounded) or any(
             self.reads_shifted(one, convolved) for one in behind if one not in rounded
         )
