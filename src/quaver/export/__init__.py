@@ -12,6 +12,7 @@ import torch
 from quaver.config.check import check, one_of
 from quaver.errors import EngineError, StageError, StorageError
 from quaver.export.acceptance import compare
+from quaver.export.other_engine import cost_of_moving
 from quaver.export.provenance import carried, checksums, origin_of
 from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
 from quaver.program import Program, Stage
@@ -47,7 +48,8 @@ def export_each(program: Program, paths: Mapping[str, str | Path]) -> list[Path]
                     drafts[file.parent] = stack.enter_context(draft_in(file.parent))
                 own = drafts[file.parent] / str(len(files))
                 own.mkdir()
-                _write(ready, own / file.name, TARGETS[target], common)
+                moved = cost_of_moving(program, ready, TARGETS[target])
+                _write(ready, own / file.name, TARGETS[target], common, moved)
             files.append(file)
         for folder, draft in drafts.items():
             with _words(folder):
@@ -105,7 +107,7 @@ def _file(path: Path, target: Target) -> Path:
     return path
 
 
-def _write(program: Program, file: Path, target: Target, common: dict[str, Any]) -> None:
+def _write(program: Program, file: Path, target: Target, common: dict[str, Any], moved: dict[str, Any]) -> None:
     """Everything that belongs to an artefact, in a folder of its own; ``common`` keeps what another artefact needs, too."""
     origin = origin_of(program, target)
     if target.suffix == ".pte":
@@ -131,7 +133,7 @@ def _write(program: Program, file: Path, target: Target, common: dict[str, Any])
     files = checksums(file.parent)
     tried(file, place="export")
     compared = compare(program, file, reopened(file))
-    beside = origin | {"compared": compared, "files": files}
+    beside = origin | {"compared": compared, "moved": moved, "files": files}
     beside = json.loads(json.dumps(beside))  # as it will be read: lists for tuples
     text = json.dumps(beside | {"checksum": checksum(beside)}, indent=1, sort_keys=True)
     provenance_file(file).write_text(text + "\n")
