@@ -108,6 +108,21 @@ class Signed(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+class Moved(nn.Module):
+    """Signed tensors that are split, joined and permuted before a convolution or a linear layer reads them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.part, self.joined = conv(act=None), conv(4, 4, act=None), conv(act=None)
+        self.up, self.last, self.head = nn.ConvTranspose2d(8, 8, 2, stride=2), conv(act=None), nn.Linear(8, 10)
+
+    def forward(self, x):
+        left, right = self.first(x).chunk(2, 1)
+        x = self.joined(torch.cat([left, self.part(right)], 1))
+        x = self.last(self.up(F.max_pool2d(x, 2)))
+        return self.head(x.permute(0, 2, 3, 1))
+
+
 class Odd(nn.Module):
     """Layouts that kernels treat apart: one channel, thirteen, groups of three, two filters for each channel."""
 
@@ -128,8 +143,8 @@ class Odd(nn.Module):
         return self.layers(x[:, :1])
 
 
-NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Odd)}
-IMAGES = {"Signed": 1000}  # what differs there differs rarely
+NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd)}
+IMAGES = {"Signed": 1000, "Moved": 1000}  # what differs there differs rarely
 
 
 def fresh(name):
