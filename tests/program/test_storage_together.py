@@ -118,5 +118,5 @@ def test_a_pipe_in_place_of_the_weights_is_refused_and_not_waited_for(folder):
     weights.unlink()
     os.mkfifo(weights)
 
-    with pytest.raises(StorageError, match=r"its weights file cannot be read: .* a pipe or a device, not a file: .*weights-"):
+    with pytest.raises(StorageError, match=r"weights file cannot be read: .* a pipe or a device, not a file: .*weights-"):
         quaver.load(folder)
