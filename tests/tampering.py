@@ -116,20 +116,23 @@ class OpenVINOFile:
                 edge.set("from-port", "0")
 
     def scale_grid(self, tensor, factor, *, only_rounding=False):
-        for port in (1, 2) if only_rounding else (1, 2, 3, 4):
-            constant = self.source(f"DequantizeLinear:{tensor}.rounded", port)
+        rounding, *shift = self.rounding(tensor)
+        ends = [(rounding, port) for port in ((1, 2) if only_rounding else (1, 2, 3, 4))]
+        for place in ends if only_rounding else [*ends, *((name, 1) for name in shift)]:
+            constant = self.source(*place)
             self.put(constant, self.read(constant) * np.float32(factor))
 
     def shift_grid(self, tensor, integers):
-        rounding = f"DequantizeLinear:{tensor}.rounded"
+        rounding, *shift = self.rounding(tensor)
         low, high = (self.read(self.source(rounding, port)) for port in (3, 4))
-        step = (high - low) / 255
-        for port in (3, 4):
-            constant = self.source(rounding, port)
-            self.put(constant, self.read(constant) + np.float32(integers) * step)
+        by = np.float32(integers) * (high - low) / 255
+        for place in [(name, 1) for name in shift] or [(rounding, 3), (rounding, 4)]:
+            constant = self.source(*place)
+            self.put(constant, self.read(constant) + (-by if shift else by))  # what is subtracted is less
 
     def drop_quantizer(self, tensor):
-        self.bypass(f"DequantizeLinear:{tensor}.rounded")
+        for name in self.rounding(tensor):
+            self.bypass(name)
 
     def set_convolution(self, layer, **options):
         data = self.layers[self.product(layer)].find("data")
@@ -172,6 +175,11 @@ class OpenVINOFile:
             second.set(key, one)
 
     # how
+
+    def rounding(self, tensor):
+        """The op that rounds a tensor, and, where it is signed and stored from zero, the one that subtracts 128 steps."""
+        name = f"DequantizeLinear:{tensor}.rounded"
+        return [f"{name}.from_zero", name] if f"{name}.from_zero" in self.layers else [name]
 
     def dequantized(self, layer):
         number = NUMBERS[layer]

@@ -7,7 +7,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, NewType, get_args, get_origin, get_type_hints
 
 Figure = NewType("Figure", float)
-"""A number that may be NaN or infinite."""
+"""A number that may be NaN or infinite; a whole one stays whole, so that it is written as it was read."""
 
 _WORDS = {int: "a whole number", str: "a text", bool: "true or false", type(None): "null"}
 _SEVERAL = {list: list, tuple: tuple, frozenset: frozenset}
@@ -37,7 +37,7 @@ def decoded(kind: Any, value: Any, place: str = "") -> Any:
     if kind is float or kind is Figure:
         number = isinstance(value, float) or (type(value) is int and abs(value) < _SIZES)
         _expect(number and (kind is Figure or math.isfinite(value)), place, "a finite number", value)
-        return float(value)
+        return value if kind is Figure else float(value)
     _expect(type(value) is kind and (kind is not int or abs(value) < _SIZES), place, _WORDS[kind], value)
     return value
 

@@ -184,15 +184,15 @@ def test_learning_from_the_float_model_alone_needs_no_right_labels():
             for images, labels in super().epoch(k, start):
                 yield images, torch.zeros_like(labels)
 
-    teacher = trained(tiny_program(quantized=False), num_epochs=6, lr=0.1)
+    teacher = trained(tiny_program(quantized=False), num_epochs=12, lr=0.05)
     wise = teacher.job.program.eval()
 
     def top1(distill):
         student = tiny_program()
         student.load_state_dict(wise.state_dict(), strict=False)
-        return trained(student, batches=Wrong(), teacher=wise, distill=distill, lr=0.05).state.metrics["top1"]
+        return trained(student, batches=Wrong(), teacher=wise, distill=distill, lr=0.05, num_epochs=8).state.metrics["top1"]
 
-    assert top1(0.0) < teacher.state.metrics["top1"] - 0.2
+    assert top1(0.0) < teacher.state.metrics["top1"] - 0.5
     assert top1(1.0) > teacher.state.metrics["top1"] - 0.1
 
 

@@ -20,7 +20,7 @@ def main() -> None:
     """Run what is asked for until nobody asks any more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what engines print is no answer
-    for package in ("quaver", "quaver.config"):
+    for package in ("quaver", "quaver.config", "quaver.program"):
         _without_its_init(package)
     signal.alarm(IDLE)
     for line in sys.stdin:
