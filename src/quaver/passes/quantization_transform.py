@@ -23,7 +23,7 @@ OP_TYPES = WEIGHTED | {"matmul"}
 class QuantizationTransformPass(InputQuantizers, Pass):
     """Rewrite ``conv(x, w)`` as ``conv(fq(x), fq(w))`` for every op listed that has a weight.
 
-    ``saturation_safe`` bounds pairs of weights that processors without VNNI would overflow on; see
+    ``saturation_safe`` keeps pairs of weights from overflowing on processors without VNNI; see
     `quaver.quantizers.saturation`. With the quantizers switched off the program computes what it did before. Declines an op
     whose scope holds a skip pattern, whose weight is computed rather than stored, or whose input is not a float tensor.
     """
