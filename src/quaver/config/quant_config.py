@@ -53,7 +53,7 @@ class QuantConfig:
     ``quantize_op_types``: what is quantized; by default all that ``target`` runs in int8. ``quant_weight_only``: weights
     become integers, activations stay float.
     ``pass_through``: gradients pass a quantizer even where it saturates. ``saturation_safe``: filters whose
-    products would overflow 16 bits on processors without VNNI get a larger step, so that every processor gives the same result;
+    products would overflow 16 bits on processors without VNNI get a larger step, so that every processor gives the same;
     matrix products of two activations, which cannot be bounded, stay float unless ``quantize_op_types`` names them.
 
     >>> QuantConfig(weight_bits=4).weight_quantize_type
