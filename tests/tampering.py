@@ -19,6 +19,7 @@ from onnx import numpy_helper
 from torch import nn
 
 import quaver
+from quaver.runtime import onnxruntime, openvino
 from quaver.runtime.artefact import checksum
 
 SHAPE = (3, 10, 10)
@@ -339,11 +340,27 @@ FILES = {"openvino": OpenVINOFile, "onnx": ONNXFile}
 
 
 def a_weight_one_step_off(layer, file):
-    """The one with the largest step in its channel and a neighbour on the grid."""
-    weight = file.weight(layer)
-    place = np.unravel_index(np.abs(weight.astype(int)).argmax(), weight.shape)
-    weight[place] -= np.sign(weight[place])
-    file.set_weight(layer, weight)
+    """Of the largest weights of all channels, the one whose step moves the outputs farthest: some move hardly any."""
+    weight, before = file.weight(layer), outputs(file)
+
+    def off(channel):
+        changed = weight.copy()
+        place = (channel, *np.unravel_index(np.abs(weight[channel].astype(int)).argmax(), weight.shape[1:]))
+        changed[place] -= np.sign(changed[place])
+        return changed
+
+    def moved(changed):
+        file.set_weight(layer, changed)
+        file.save()
+        return np.abs(outputs(file) - before).mean()
+
+    file.set_weight(layer, max(map(off, range(len(weight))), key=moved))
+
+
+def outputs(file):
+    """What the engine computes from a file as it is, whatever its checksums say."""
+    engine = openvino if isinstance(file, OpenVINOFile) else onnxruntime
+    return engine.load(file.path, threads=1)(images().numpy())
 
 
 def a_step_off(layer, channel, factor, file):
