@@ -34,17 +34,17 @@ def compare(program: Program, file: Path, run: Runner) -> dict[str, Any]:
         simulated, deployed = comparison.add(*inputs)
     except InputError as error:
         raise EngineError(f"export: {error} Nothing was written.") from error
-    failures = list(comparison.failures())
+    failures = comparison.failures()
     if failures and saturates_here(program, next(target for target in TARGETS.values() if target.suffix == file.suffix)):
         warn(f"its weights are of full range, and this processor saturates: {failures[0]}.")
-    elif failures and comparison.is_near:
-        warn(f"{failures[0]}. This is the rounding of sums in another order.")
-    elif failures:
-        more = f" And {len(failures) - 1} more." if len(failures) > 1 else ""
+    elif failures and (clear := comparison.clear_failures()):
         raise EngineError(
-            f"export: what {run.engine} computes from the file is not what the program computes: {failures[0]}.{more} "
+            f"export: what {run.engine} computes from the file is not what the program computes: {_first_of(clear)} "
             "Nothing was written. Please report it, with the network if you can."
         )
+    elif failures:
+        share = max(one.beyond / one.size for one in (*comparison.layers(), *comparison.results()) if one.size)
+        warn(f"{_first_of(failures)} At most {100 * share:.2g} % of a tensor, and so little: sums rounded in another order.")
     noise = comparison.signal_to_noise_db
     pairs = zip(simulated, deployed, strict=True)
     return {
@@ -53,6 +53,11 @@ def compare(program: Program, file: Path, run: Runner) -> dict[str, Any]:
         "signal_to_noise_db": noise if math.isfinite(noise) else None,
         "tensors": len(comparison.layers()),
     }
+
+
+def _first_of(failures: list[str]) -> str:
+    more = f" And {len(failures) - 1} more." if len(failures) > 1 else ""
+    return f"{failures[0]}.{more}"
 
 
 def warn(words: str) -> None:
@@ -84,7 +89,7 @@ def with_numbers(simulation: Simulation, inputs: list[Tensor]) -> list[Tensor]:
     count = len(inputs[0]) if inputs and inputs[0].dim() else 0
     if any(not value.dim() or len(value) != count for value in (*inputs, *values)):
         return inputs  # not a batch of images
-    fine = torch.stack([value.isfinite().view(count, -1).all(1) for value in values]).all(0)
+    fine = torch.stack([value.isfinite().reshape(count, -1).all(1) for value in values]).all(0)
     free = all(leaf.shape[0] is None for leaf in simulation.program.signature.tensors)
     return [tensor[fine] for tensor in inputs] if free else inputs
 

@@ -126,9 +126,25 @@ def _openvino(node: fx.Node) -> bool:
         return _on_integers(node)
     if name in ("hardswish", "hardsigmoid"):  # oneDNN's own order of operations is simulated behind a layer
         return packet(node.args[0]) in BIASED  # type: ignore[arg-type]
+    if name == "add":
+        return _of_two_tensors(node) and _added_as_simulated(node)
     if name in _ELEMENTWISE:
         return _of_two_tensors(node)
     return moves(node) or name in _COMPARED | {"leaky_relu"}
+
+
+def _added_as_simulated(node: fx.Node) -> bool:
+    """Whether OpenVINO adds quantized tensors, or one to what a layer gives: other sums it rounds now and then otherwise."""
+    return all(is_dequantize(value) or _is_of_a_layer(value) for value in node.args[:2]) and any(
+        map(is_dequantize, node.args[:2])
+    )
+
+
+def _is_of_a_layer(source: Any) -> bool:
+    """Whether a node gives what a layer computes, with its batch norm and activation, to one reader."""
+    while source.op == "call_function" and len(source.users) == 1 and packet(source) in ACTIVATIONS | {"batch_norm"}:
+        source = source.args[0]
+    return source.op == "call_function" and len(source.users) == 1 and packet(source) in BIASED
 
 
 def _onnxruntime(node: fx.Node) -> bool:

@@ -168,20 +168,19 @@ class Inside:
         self.parts, there = parts(file, list(scales), threads, set(scales) if shortcuts is None else shortcuts)
         *apart, _ = self.parts
         self.dropped = set(scales) - there
-        self.apart = {name for names, _ in apart for name in names}
-        self.names = [name for name in scales if any(name in names for names, _ in self.parts)]
+        self.apart = {name for part in apart for name in part.places}
+        self.names = [name for name in scales if any(name in part.places for part in self.parts)]
         self.scales = {name: np.float32(scales[name]) for name in self.names}
 
     def run(self, *batch: NDArray[Any]) -> tuple[list[NDArray[Any]], dict[str, Integers]]:
         """Outputs, and the integers (without zero point) of every quantized tensor."""
         outputs: list[NDArray[Any]] = []
         found: dict[str, Integers] = {}
-        for names, runner in self.parts:
-            got = runner(*batch)
+        for part in self.parts:
+            got = part.run(*batch)
             values = list(got if isinstance(got, tuple) else (got,))
-            own = len(values) - len(names)
-            outputs += values[:own]
-            found |= {name: _whole(value / self.scales[name]) for name, value in zip(names, values[own:], strict=True)}
+            outputs += values[: part.own]
+            found |= {name: _whole(values[place] / self.scales[name]) for name, place in part.places.items()}
         return outputs, {name: found[name] for name in self.names}
 
 
@@ -190,8 +189,19 @@ def _whole(steps: NDArray[Any]) -> Integers:
     return np.where(np.abs(steps - whole) <= ON_GRID, whole, steps)
 
 
-Parts = tuple[list[tuple[list[str], Runner]], set[str]]
-"""Models to run, each with the tensors it shows, and all tensors that the file has."""
+class Part(NamedTuple):
+    """A model to run: how many of its first outputs are the program's own, and in which it shows each tensor asked for.
+
+    One may show several: what is rounded twice to one grid is one tensor in the file.
+    """
+
+    own: int
+    places: dict[str, int]
+    run: Runner
+
+
+Parts = tuple[list[Part], set[str]]
+"""Models to run, and all tensors that the file has."""
 
 
 def _openvino(file: Path, names: list[str], threads: int, wanted: set[str]) -> Parts:
@@ -208,14 +218,16 @@ def _openvino(file: Path, names: list[str], threads: int, wanted: set[str]) -> P
         for name, port in there.items()
         if any(reader.get_node().get_type_name() == "Add" for reader in port.get_target_inputs())
     }
-    apart: list[tuple[list[str], Runner]] = [
-        ([name], OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
+    apart = [
+        Part(0, {name: 0}, OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
         for name, port in shortcuts.items()
         if name in wanted
     ]
-    rest = [name for name in there if name not in shortcuts]
+    rest, own = [name for name in there if name not in shortcuts], len(model.outputs)
     model.add_outputs([rounded_name(name) for name in rest])
-    return [*apart, (rest, OpenVINORunner(model, threads))], set(there)
+    shown = {name: place for place, output in enumerate(model.outputs) for name in output.get_names()}
+    places = {name: shown[rounded_name(name)] for name in rest}
+    return [*apart, Part(own, places, OpenVINORunner(model, threads))], set(there)
 
 
 def _onnxruntime(file: Path, names: list[str], threads: int, _: set[str]) -> Parts:
@@ -227,5 +239,7 @@ def _onnxruntime(file: Path, names: list[str], threads: int, _: set[str]) -> Par
     made = {output for node in proto.graph.node for output in node.output}
     names = [name for name in names if rounded_name(name) in made]
     tensors = [onnx.helper.make_tensor_value_info(rounded_name(name), onnx.TensorProto.FLOAT, None) for name in names]
+    own = len(proto.graph.output)
     proto.graph.output.extend(tensors)
-    return [(names, ONNXRuntimeRunner(proto.SerializeToString(), threads))], set(names)
+    places = {name: own + place for place, name in enumerate(names)}
+    return [Part(own, places, ONNXRuntimeRunner(proto.SerializeToString(), threads))], set(names)

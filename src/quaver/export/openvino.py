@@ -18,6 +18,9 @@ from quaver.runtime.openvino import ov
 ops = ov.opset13
 
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
+TRANSPOSED = ("ConvolutionBackpropData", "GroupConvolutionBackpropData")
+NOTHING = np.float32(1e-30)
+"""A bias that changes no result, and that OpenVINO does not take out as it would a zero."""
 MOVES = (
     "DepthToSpace",
     "Pad",
@@ -41,6 +44,7 @@ def write(model: onnx.ModelProto, path: Path, origin: dict[str, Any]) -> None:
     except Exception as error:  # OpenVINO's frontends raise classes of their own
         raise EngineError(f"export: OpenVINO cannot read the program: {_last_line(error)}") from error
     _store_signed_from_zero(converted)
+    _give_biases(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
     try:
@@ -162,11 +166,7 @@ def _store_signed_from_zero(model: ov.Model) -> None:
         name, output = rounding.get_friendly_name(), rounding.output(0)
         unsigned.set_friendly_name(f"{name}.from_zero")
         signed.set_friendly_name(name)
-        names = output.get_names()
-        output.set_names(set())
-        for reader in output.get_target_inputs():
-            reader.replace_source_output(signed.output(0))
-        signed.output(0).set_names(names)
+        _hand_over(output, output.get_target_inputs(), signed.output(0))
     model.validate_nodes_and_infer_types()
 
 
@@ -178,6 +178,33 @@ def _reaches_convolution(op: ov.Node) -> bool:
         reader.get_type_name() in CONVOLUTIONS or (reader.get_type_name() in behind and _reaches_convolution(reader))
         for reader in readers
     )
+
+
+def _give_biases(model: ov.Model) -> None:
+    """Give a bias to convolutions that have none where what they give is rounded for one reader and not for another.
+
+    OpenVINO takes the steps of the weights into the rounding, and multiplies by them in the convolution, too (seen in
+    2026.4): what is rounded is next to zero. It does not look past a bias.
+    """
+    for op in model.get_ordered_ops():
+        if op.get_type_name() not in CONVOLUTIONS + TRANSPOSED:
+            continue
+        output = op.output(0)
+        readers = output.get_target_inputs()
+        rounds = {reader.get_node().get_type_name() == "FakeQuantize" for reader in readers}
+        if rounds == {True, False}:
+            shape = [1] * output.get_partial_shape().rank.get_length()
+            _hand_over(output, readers, ops.add(output, ops.constant(np.full(shape, NOTHING))).output(0))
+    model.validate_nodes_and_infer_types()
+
+
+def _hand_over(old: ov.Output, readers: set[ov.Input], new: ov.Output) -> None:
+    """Let these readers of a tensor read another, which takes its names."""
+    names = old.get_names()
+    old.set_names(set())
+    for reader in readers:
+        reader.replace_source_output(new)
+    new.set_names(names)
 
 
 def _name_by_place(model: ov.Model) -> None:

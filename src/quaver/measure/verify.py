@@ -250,7 +250,7 @@ class _Classes:
             warnings.warn("verify: some batches had no labels; accuracies count the others.", QuaverWarning, stacklevel=3)
         accuracies = [float(hits) / self.labelled if self.labelled else None for hits in self.hits]
         agreement = self.agreeing / self.images
-        failures = list(comparison.failures())
+        failures = comparison.failures()
         if self.are_scores and agreement < threshold:
             failures.append(f"agreement {agreement:.4%} is below {threshold:.4%}")
         return Verification(

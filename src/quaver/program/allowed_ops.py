@@ -3,8 +3,9 @@
 Some of torch's ops trust their arguments: ``max_pool2d_with_indices_backward`` writes wherever its indices say, and
 ``native_group_norm`` reads as many values as it is told. A file must not be able to name them, so ops are listed by name. Of
 each, every overload is meant: with numbers or tensors, into a new tensor, in place or into a given one. What torch itself
-calls pointwise (a value for each value of the same shape) is among them without being listed; what starts with an
-underscore is torch's own and is listed one by one.
+calls pointwise (a value for each value of the same shape) is among them without being listed; but versions of torch differ
+in what they call so, and what models are made of is listed all the same. What starts with an underscore is torch's own and
+is listed one by one.
 """
 
 import torch
@@ -50,6 +51,15 @@ _GROUPS = {
         upsample_nearest2d upsample_nearest3d upsample_trilinear3d _adaptive_avg_pool2d _adaptive_avg_pool3d _log_softmax
         _prelu_kernel _safe_softmax _softmax _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_lanczos2d_aa
         _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d _weight_norm
+    """,
+    "a value for each value": """
+        abs acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not bitwise_or
+        bitwise_right_shift bitwise_xor ceil celu clamp clamp_max clamp_min clip copysign cos cosh deg2rad digamma div elu
+        eq erf erfc erfinv exp exp2 expm1 float_power floor fmax fmin fmod frac ge gelu gt hardshrink hardsigmoid hardtanh
+        heaviside hypot isfinite isinf isnan isneginf isposinf ldexp le leaky_relu lerp lgamma log log10 log1p log2 logaddexp
+        logaddexp2 logical_and logical_not logical_or logical_xor logit lt maximum minimum mish mul nan_to_num ne neg
+        nextafter positive pow rad2deg reciprocal relu remainder round rsqrt rsub selu sgn sigmoid sign signbit silu sin sinc
+        sinh softplus softshrink sqrt square sub tan tanh threshold trunc xlogy
     """,
     "losses that a model computes by itself": """
         binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy_loss huber_loss kl_div
