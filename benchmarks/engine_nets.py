@@ -211,4 +211,7 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
         b=conv(act=None),
         c=conv(24, 16, act=None),
     ),
+    "layer without bias, rounded for one reader only": net(
+        lambda s, x: s.b(y := s.a(s.o(x))) * torch.sigmoid(y), o=conv(), a=nn.Conv2d(16, 16, 1, bias=False), b=conv()
+    ),
 }
