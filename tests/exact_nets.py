@@ -119,7 +119,7 @@ class Moved(nn.Module):
     def forward(self, x):
         left, right = self.first(x).chunk(2, 1)
         x = self.joined(torch.cat([left, self.part(right)], 1))
-        x = self.last(self.up(F.max_pool2d(x, 2)))
+        x = self.last(self.up(F.relu(F.max_pool2d(x, 2))))
         return self.head(x.permute(0, 2, 3, 1))
 
 

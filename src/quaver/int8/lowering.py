@@ -194,9 +194,8 @@ class _Lowering(Walk):
             return name not in UNSHIFTED
         behind = [back for user in reader.users for back in (user.users if is_quantize(user) else [user])]
         rounded = [one for one in behind if is_fake_quant(one) or is_dequantize(one)]
-        if name != "cat":  # on the grid already: what is rounded here once more is not stored anew
-            behind = [one for back in behind for one in (back.users if back in rounded else [back])]
-            return any(packet(one) != "cat" and self.reads_shifted(one, convolved) for one in behind)
+        if name != "cat" and rounded:  # what is rounded behind a move is stored anew there, and here as it comes
+            return not convolved
         return any(self.shifted(one, convolved) for one in rounded) or any(
             self.reads_shifted(one, convolved) for one in behind if one not in rounded
         )
