@@ -92,10 +92,10 @@ def kernels(inside: object, tensor: str | None) -> list[str]:
     from quaver.runtime.openvino import core
 
     found = []
-    for names, runner in inside.parts:
-        if tensor not in names:
+    for part in inside.parts:
+        if tensor not in part.places:
             continue
-        model = core().compile_model(runner.model, "CPU", runner.options).get_runtime_model()
+        model = core().compile_model(part.run.model, "CPU", part.run.options).get_runtime_model()
         for op in model.get_ordered_ops():
             info = {key: str(value.astype(str)) for key, value in op.get_rt_info().items()}
             if tensor in info.get("originalLayersNames", ""):

@@ -4,6 +4,7 @@ import pytest
 
 from exact_nets import NETS, fresh, frozen
 from quaver.export import export
+from quaver.runtime.artefact import provenance
 from quaver.runtime.openvino import read
 
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
@@ -44,3 +45,11 @@ def test_what_is_rounded_from_zero_is_128_steps_less_again(model):
         low, high = (rounding.input_value(place).get_node().data for place in (3, 4))
         assert (low == 0).all()
         assert (less.input_value(1).get_node().data * 255 == high * 128).all()
+
+
+def test_without_same_on_amx_the_engine_chooses(tmp_path):
+    file = export(frozen(fresh("Signed")), tmp_path, same_on_amx=False)
+
+    rounding = [op for op in read(file).get_ops() if op.get_type_name() == "FakeQuantize"]
+    assert any(is_signed(op) and any(one.get_type_name() in CONVOLUTIONS for one in readers(op)) for op in rounding)
+    assert provenance(file)["same_on_amx"] is False

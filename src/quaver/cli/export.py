@@ -18,11 +18,15 @@ def export(
     program: Annotated[Path, typer.Argument(help="Folder of a frozen, int8 or float program (quaver.save).")],
     out: Annotated[Path, typer.Argument(help="Folder, or file with the engine's suffix.")],
     target: Annotated[str, typer.Option(help="openvino, onnx or executorch.")] = "openvino",
+    same_on_amx: Annotated[
+        bool,
+        typer.Option("--same_on_amx/--no_same_on_amx", help="The same bits on processors with AMX; without, faster there."),
+    ] = True,
 ) -> None:
     """Write a program for an engine, open the file again and compare."""
     console = Console()
     with console.status(f"writing for {target}"):
-        file = write(load(program), out, target=target)
+        file = write(load(program), out, target=target, same_on_amx=same_on_amx)
     console.print(f"{file}: written, opened again and compared.", highlight=False)
 
 

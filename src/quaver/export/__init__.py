@@ -24,18 +24,22 @@ from quaver.runtime.trial import tried
 from quaver.targets import TARGETS, Target
 
 
-def export(program: Program, path: str | Path, target: str = "openvino") -> Path:
+def export(program: Program, path: str | Path, target: str = "openvino", *, same_on_amx: bool = True) -> Path:
     """Write a program for an engine, open the file again, compare, and give its path.
 
     ``path`` is a folder, or the file itself with the engine's suffix: ``.xml`` (openvino), ``.onnx`` (onnx), ``.pte``
     (executorch, which needs the extra of that name). Weights are stored as int8. ``<file>.json`` beside it says where it
     comes from. If anything fails, what was at ``path`` before is still there, and nothing else.
+
+    ``same_on_amx``: an OpenVINO file gives the simulation's bits on processors with AMX, too. Without it, signed tensors
+    are stored there as OpenVINO would choose: faster by a tenth or more where there are many, and another integer once in
+    some hundred thousand. It changes nothing on other processors.
     """
-    (file,) = export_each(program, {target: path})
+    (file,) = export_each(program, {target: path}, same_on_amx=same_on_amx)
     return file
 
 
-def export_each(program: Program, paths: Mapping[str, str | Path]) -> list[Path]:
+def export_each(program: Program, paths: Mapping[str, str | Path], *, same_on_amx: bool = True) -> list[Path]:
     """`export` for several engines, by name; what their files have in common is made once. All are written, or none."""
     common: dict[str, Any] = {}
     drafts: dict[Path, Path] = {}
@@ -48,8 +52,8 @@ def export_each(program: Program, paths: Mapping[str, str | Path]) -> list[Path]
                     drafts[file.parent] = stack.enter_context(draft_in(file.parent))
                 own = drafts[file.parent] / str(len(files))
                 own.mkdir()
-                moved = cost_of_moving(program, ready, TARGETS[target])
-                _write(ready, own / file.name, TARGETS[target], common, moved)
+                facts = {"moved": cost_of_moving(program, ready, TARGETS[target]), "same_on_amx": same_on_amx}
+                _write(ready, own / file.name, TARGETS[target], common, facts)
             files.append(file)
         for folder, draft in drafts.items():
             with _words(folder):
@@ -107,7 +111,7 @@ def _file(path: Path, target: Target) -> Path:
     return path
 
 
-def _write(program: Program, file: Path, target: Target, common: dict[str, Any], moved: dict[str, Any]) -> None:
+def _write(program: Program, file: Path, target: Target, common: dict[str, Any], facts: dict[str, Any]) -> None:
     """Everything that belongs to an artefact, in a folder of its own; ``common`` keeps what another artefact needs, too."""
     origin = origin_of(program, target)
     if target.suffix == ".pte":
@@ -127,13 +131,13 @@ def _write(program: Program, file: Path, target: Target, common: dict[str, Any],
         if target.suffix == ".xml":
             from quaver.export import openvino
 
-            openvino.write(model, file, carried(origin))
+            openvino.write(model, file, carried(origin), same_on_amx=facts["same_on_amx"])
         else:
             file.write_bytes(model.SerializeToString())
     files = checksums(file.parent)
     tried(file, place="export")
     compared = compare(program, file, reopened(file))
-    beside = origin | {"compared": compared, "moved": moved, "files": files}
+    beside = origin | facts | {"compared": compared, "files": files}
     beside = json.loads(json.dumps(beside))  # as it will be read: lists for tuples
     text = json.dumps(beside | {"checksum": checksum(beside)}, indent=1, sort_keys=True)
     provenance_file(file).write_text(text + "\n")

@@ -36,14 +36,15 @@ MOVES = (
 NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody named
 
 
-def write(model: onnx.ModelProto, path: Path, origin: dict[str, Any]) -> None:
+def write(model: onnx.ModelProto, path: Path, origin: dict[str, Any], *, same_on_amx: bool) -> None:
     """Write ``path`` (.xml) and its weights beside it; ``origin`` goes into the model's runtime information."""
     try:
         ready = _scaled_apart(_padded_apart(model))
         converted = ov.convert_model(BytesIO(ready.SerializeToString()))  # a path it would split at commas
     except Exception as error:  # OpenVINO's frontends raise classes of their own
         raise EngineError(f"export: OpenVINO cannot read the program: {_last_line(error)}") from error
-    _store_signed_from_zero(converted)
+    if same_on_amx:
+        _store_signed_from_zero(converted)
     _give_biases(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
