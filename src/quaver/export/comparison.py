@@ -81,8 +81,7 @@ class LayerDifference:
         One integer is seldom in any tensor; outputs, which are not rounded, are either right or not.
         """
         few = self.beyond <= max(RARE * self.size, 0 if self.is_output else 1)
-        near = self.beyond <= 5 * RARE * self.size and self.farthest <= SMALL / 8  # many ties, as in sums of branches
-        return not self.not_finite and (self.farthest <= FLOAT_STEPS or near or (few and self.farthest <= SMALL))
+        return not self.not_finite and (self.farthest <= FLOAT_STEPS or (few and self.farthest <= SMALL))
 
     def failure(self, allowed: Allowed) -> str:
         """What is wrong, in words; nothing where nothing is."""
@@ -104,7 +103,8 @@ class Comparison:
     ``program`` is in the form that the file holds. Without ``layers`` only outputs are compared, and so they are for engines
     that do not show their inside. Without ``all_shortcuts`` those that the engine computes exactly, which cost a model each,
     are not looked at: what is wrong with one shows in the sum. What follows from such a shortcut is computed from the
-    simulation's: in a model that ends there, the engine may choose another kernel than in the one that runs.
+    simulation's: in a model that ends there, the engine may choose another kernel than in the one that runs. With
+    ``engines_shortcuts`` it is computed from the engine's all the same: an integer that a tie moved there explains others.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class Comparison:
         *,
         layers: bool = True,
         all_shortcuts: bool = True,
+        engines_shortcuts: bool = False,
         threads: int = 1,
     ) -> None:
         target = next(target for target in TARGETS.values() if target.suffix == file.suffix)
@@ -132,7 +133,7 @@ class Comparison:
         self.inside = Inside(file, scales, threads, shortcuts=None if all_shortcuts else inexact) if scales else None
         apart = self.inside.apart if self.inside else set()
         self.exact = {name: claim and name not in apart for name, claim in claims.items()}
-        self.simulated_best = apart - inexact
+        self.simulated_best = set() if engines_shortcuts else apart - inexact
         self.tensors = {name: _Counts() for name in (self.inside.names if self.inside else ())}
         self.exact_outputs = exact_outputs(program, target)
         several = len(self.exact_outputs) > 1
