@@ -54,6 +54,21 @@ def test_the_page_is_well_formed_and_names_are_given_once(text):
     assert set(linked) <= set(elements.ids)
 
 
+@pytest.mark.parametrize(
+    ("overflowing", "words"),
+    [
+        ([], "x86 processors with VNNI and without"),
+        (["stem", "head"], "without it, 2 layers overflow, &#x27;stem&#x27; first"),
+    ],
+)
+def test_the_page_says_where_the_files_are_safe_to_run(made, overflowing, words):
+    run = gather(made[1])
+    assert "x86 processors" not in page([run])  # nothing was exported
+    run.origins["int8/model.xml"] = {"full_range": overflowing}
+
+    assert words in page([run])
+
+
 def test_the_page_needs_nothing_from_elsewhere(text):
     addresses = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"')\s>]+)""", text)
 

@@ -27,6 +27,7 @@ def _entries(run: Run, figures: Figures) -> list[Html]:
         facts.append(("Engine", figures.engine))
     if figures.cpu:
         facts.append(("Processor", figures.cpu))
+    facts.append(("Gives the same on", _processors(run)))
     if run.program is not None:
         shapes = [
             f"{name} ({', '.join('any' if size is None else str(size) for size in shape)})"
@@ -48,6 +49,17 @@ def _entries(run: Run, figures: Figures) -> list[Html]:
         title = tag("summary", f"{len(sums)} checksums")
         facts.append(("Files", tag("details", title, tag("ul", sums, class_="sums"))))
     return [tag("div", tag("dt", label), tag("dd", value)) for label, value in facts if value]
+
+
+def _processors(run: Run) -> str:
+    """Where the int8 files of a run are safe: weights of full range overflow without VNNI."""
+    written = [origin["full_range"] for origin in run.origins.values() if isinstance(origin.get("full_range"), list)]
+    if not written:
+        return ""
+    overflowing = max(written, key=len)
+    if not overflowing:
+        return "x86 processors with VNNI and without"
+    return f"x86 processors with VNNI alone: without it, {len(overflowing)} layers overflow, {overflowing[0]!r} first"
 
 
 def _versions(run: Run, origin: dict[str, Any]) -> str:
