@@ -1,6 +1,6 @@
 """Training curves from the lines of ``metrics.jsonl``: for each measure the values over the steps, phase after phase."""
 
-import math
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,8 @@ def _parts(records: list[Record], key: str) -> tuple[list[list[tuple[float, floa
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and abs(value) <= sys.float_info.max  # not NaN, nor an integer that no float holds
 
 
 def thinned(points: list[tuple[float, float]], limit: int = POINTS) -> list[list[float]]:

@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 from typing import Any
 
 
@@ -34,11 +35,24 @@ def join(*children: Any) -> Html:
 
 
 def embedded(data: Any) -> Html:
-    """JSON for a script element: nothing in it can end the element or open a comment."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    """JSON for a script element: nothing in it can end the element or open a comment; what is no number is null.
+
+    >>> str(embedded([float("inf"), 1.5]))
+    '[null,1.5]'
+    """
+    text = json.dumps(_with_nulls(data), separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Html(text)
+
+
+def _with_nulls(data: Any) -> Any:
+    """JSON has no word for NaN and Inf, which a damaged record may hold."""
+    if isinstance(data, dict):
+        return {key: _with_nulls(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_with_nulls(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _child(child: Any) -> str:

@@ -1,5 +1,7 @@
 """Numbers as people read them."""
 
+import sys
+
 MINUS = "\u2212"
 
 
@@ -48,11 +50,13 @@ def times(value: float) -> str:
 def number(value: float | None, digits: int = 3) -> str:
     """A number in a few significant digits, plainly written where that is short.
 
-    >>> number(3.14159), number(0.00001234), number(None)
-    ('3.14', '1.23e−5', '')
+    >>> number(3.14159), number(0.00001234), number(None), number(float("inf"))
+    ('3.14', '1.23e−5', '', 'inf')
     """
     if value is None:
         return ""
+    if not abs(value) <= sys.float_info.max:  # also of an integer that no float holds
+        return "nan" if value != value else "inf" if value > 0 else f"{MINUS}inf"
     if value != 0 and not 1e-4 <= abs(value) < 1e6:
         mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
         return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
