@@ -281,3 +281,10 @@ def test_weights_of_half_precision_are_kept_from_overflowing_as_exactly():
     rounded, _ = ChannelWiseAbsMax(axis=0, pairs=1).integers(weight)
 
     assert torch.equal(without_overflow(rounded, 1), rounded)
+
+
+def test_a_weight_of_one_filter_without_taps_has_pairs_as_well():
+    rounded, _ = AbsMax(pairs=0).integers(torch.tensor([1.0, 1.0, 0.9, -1.0]))
+
+    assert torch.equal(without_overflow(rounded, 0), rounded)
+    assert rounded[0] == 64

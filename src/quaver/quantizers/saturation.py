@@ -31,7 +31,9 @@ def largest_pair(weight: Tensor, axis: int, *, by_filter: bool) -> Tensor:
     >>> largest_pair(torch.tensor([[3.0, 4.0, -2.0], [1.0, -5.0, 2.0]]), 1, by_filter=True)
     tensor([7., 4.])
     """
-    rows = (weight if weight.dim() > 1 else weight[None]).movedim(axis, -1)  # filters, taps, channels
+    rows = weight.movedim(axis, -1)  # filters, taps, channels
+    if rows.dim() == 1:
+        rows = rows[None]
     sums = [_sums(rows).flatten(1)]
     for order in _layouts(rows):
         sums.append(_sums(rows.permute(order).flatten(1)))
