@@ -100,12 +100,17 @@ def try_model(name: str) -> dict[str, object]:
     return row
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def survey(description: str) -> argparse.ArgumentParser:
+    """The options of a survey of networks."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--limit", type=float, default=480, help="stop after this many seconds")
     parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = survey(__doc__).parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     started, rows = time.monotonic(), []
     with ProcessPoolExecutor(options.workers) as pool:

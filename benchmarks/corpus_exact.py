@@ -9,7 +9,6 @@ read the figures of AVX512_CORE_AMX on a machine with AMX only. For the first te
 made it. Needs torchvision, or timm on the path.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -19,7 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from corpus import build, timm_names, torchvision_names
+from corpus import build, survey, timm_names, torchvision_names
 
 ISAS = "AVX2,AVX512_CORE_VNNI,AVX512_CORE_AMX"
 
@@ -128,14 +127,11 @@ def one(name: str, isas: list[str], seconds: float) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--limit", type=float, default=480, help="stop after this many seconds")
+    parser = survey(__doc__)
     parser.add_argument("--names", default="")
     parser.add_argument("--isas", default=ISAS)
     parser.add_argument("--step", default="")
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.step == "make":
         return make(options.names, options.folder)
