@@ -38,10 +38,11 @@ def one_case(reader, whole: Path, place: Path, name: str, seed: int, case: int) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         reader.damage(Random(f"{name}/{seed}/{case}"), place)
-        return _looked_at(reader, place)
+        return looked_at(reader, place)
 
 
-def _looked_at(reader, place: Path) -> tuple[str, str]:
+def looked_at(reader, place: Path) -> tuple[str, str]:
+    """What became of reading what lies there, and the words that go with it."""
     from quaver.errors import QuaverError
 
     before = _content(place)

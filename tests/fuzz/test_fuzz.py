@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fuzz.readers import READERS
-from fuzz.run import PASSED, one_case
+from fuzz.run import PASSED, looked_at, one_case
 
 SHARE, SEED = 20, 7
 
@@ -40,4 +40,6 @@ def test_a_file_that_is_whole_is_read(name, tmp_path):
             for folder in sorted(tmp_path.iterdir())[1:]:
                 folder.rename(tmp_path.parent / f"{tmp_path.name}-{folder.name}")
 
-        READERS[name].read(tmp_path)
+        outcome = looked_at(READERS[name], tmp_path)
+
+    assert outcome == ("read", "")

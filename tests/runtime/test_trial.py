@@ -136,17 +136,21 @@ def test_a_fork_made_while_a_file_is_tried_does_not_wait_for_it(child, tmp_path,
     assert code == 0
 
 
-def test_where_no_process_can_be_started_nothing_is_tried(file, monkeypatch):
+def test_where_no_process_can_be_started_nothing_is_tried(file, child, monkeypatch):
     monkeypatch.setattr(sys, "executable", "")
 
     tried(file)
 
+    assert child.process is None
 
-def test_what_an_engine_refuses_is_left_to_whoever_runs_it(tmp_path):
+
+def test_what_an_engine_refuses_is_left_to_whoever_runs_it(tmp_path, child):
     file = tmp_path / "model.xml"
     file.write_text("no model")
 
     tried(file)
+
+    assert child.process.poll() is None  # alive, which is all that counts
 
 
 def test_an_export_whose_engine_dies_leaves_what_was_there_and_nothing_else(program, tmp_path, monkeypatch):
