@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 MOST_TEXT = 1 << 28  # bytes of a file that is read as a whole and parsed; the largest of ours have some 10 MB
+MOST_BINARY = 1 << 40  # bytes of a file of tensors, or of one that an engine reads
 DEEPEST = 100  # levels of nesting; ours have about a dozen
 
 

@@ -16,9 +16,7 @@ from quaver.errors import StorageError
 from quaver.files import dead_drafts, destination, draft_of, sync_folder, write_atomically
 from quaver.formats import Format
 from quaver.locks import folder_lock
-from quaver.reading import read_bytes
-
-LARGEST = 1 << 40  # bytes of a file of tensors
+from quaver.reading import MOST_BINARY, read_bytes
 
 
 class UnconfirmedError(OSError):
@@ -97,7 +95,7 @@ class Store:
         if not isinstance(name, str) or "\0" in name:
             raise StorageError(f"{index}: does not say where its {self.key} are.")
         file = self.folder / Path(name).name
-        content = read_bytes(file, LARGEST)
+        content = read_bytes(file, MOST_BINARY)
         if hashlib.sha256(content).hexdigest() != body.get(f"{self.key}_sha256"):
             raise StorageError(f"{file}: the file is damaged: its checksum differs from the one saved.")
         return body, content

@@ -16,7 +16,7 @@ from quaver.int8.lowering import is_quantize
 from quaver.program import EVAL, Program
 from quaver.program.signature import InputTensor
 from quaver.runtime import Runner
-from quaver.targets import TARGETS
+from quaver.targets import target_of
 
 MANY, FEW = 8, 4
 LARGE = 2**16
@@ -35,7 +35,7 @@ def compare(program: Program, file: Path, run: Runner) -> dict[str, Any]:
     except InputError as error:
         raise EngineError(f"export: {error} Nothing was written.") from error
     failures = comparison.failures()
-    if failures and saturates_here(program, next(target for target in TARGETS.values() if target.suffix == file.suffix)):
+    if failures and saturates_here(program, target_of(file)):
         warn(f"its weights are of full range, and this processor saturates: {failures[0]}.")
     elif failures and comparison.clear_failures() and (clear := _looked_at_closely(program, file, run, inputs)):
         raise EngineError(

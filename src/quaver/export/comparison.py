@@ -16,7 +16,7 @@ from quaver.machine.cpu import cpu
 from quaver.program import Program
 from quaver.runtime import Runner
 from quaver.runtime.artefact import provenance
-from quaver.targets import TARGETS
+from quaver.targets import target_of
 
 FLOAT_STEPS = 0.01
 """Steps by which an engine's value may be off before it is rounded, where its float arithmetic is its own. The largest seen
@@ -119,7 +119,7 @@ class Comparison:
         engines_shortcuts: bool = False,
         threads: int = 1,
     ) -> None:
-        target = next(target for target in TARGETS.values() if target.suffix == file.suffix)
+        target = target_of(file)
         own = run.engine == target.engine  # an ONNX file may be read by OpenVINO, in whose arithmetic it is not
         layers = layers and own and file.suffix != ".pte"
         self.run, self.allowed = run, allowed

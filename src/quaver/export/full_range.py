@@ -3,9 +3,9 @@
 import torch
 from torch import fx
 
-from quaver.int8.lowering import is_dequantize
+from quaver.int8.lowering import is_dequantize, is_quantize, stored_weight
 from quaver.machine.cpu import cpu
-from quaver.operators import CONVOLUTIONS, WEIGHTED, pair_axis
+from quaver.operators import WEIGHTED, pair_axis
 from quaver.program import EVAL, Program
 from quaver.program.views import read
 from quaver.quantizers.saturation import without_overflow
@@ -21,17 +21,12 @@ def overflowing(program: Program, target: Target) -> list[str]:
 
 def _can_overflow(program: Program, node: fx.Node) -> bool:
     op = node.meta.get("op")
-    if op is None or op.type not in WEIGHTED | CONVOLUTIONS or len(node.args) < 2:
+    if op is None or op.type not in WEIGHTED or not all(map(is_dequantize, node.args[:2])):
         return False
-    x, weight = node.args[:2]
-    if not (is_dequantize(x) and is_dequantize(weight)):
+    weight: fx.Node = node.args[1]  # type: ignore[assignment]
+    if is_quantize(weight.args[0]):  # computed by the model
         return False
-    stored = weight.args[0]  # type: ignore[union-attr]
-    while isinstance(stored, fx.Node) and stored.op != "get_attr":  # a cast
-        stored = stored.args[0]
-    if not isinstance(stored, fx.Node):
-        return False
-    integers = read(program, str(stored.target)).float()
+    integers = read(program, str(stored_weight(weight).target)).float()
     axis = pair_axis(node, op.type, tuple(integers.shape))
     return axis is not None and not torch.equal(without_overflow(integers, axis), integers)
 

@@ -40,6 +40,14 @@ def is_quantize(node: Any) -> bool:
     return isinstance(node, fx.Node) and node.op == "call_function" and packet(node).startswith("quantize_per_")
 
 
+def stored_weight(dequantized: fx.Node) -> fx.Node:
+    """The constant behind the dequantize node of a weight, which may be kept as float32 integers behind a cast."""
+    source = dequantized
+    while source.op != "get_attr":
+        source = source.args[0]  # type: ignore[assignment]
+    return source
+
+
 def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
     """The batch norm that a convolution or linear layer can do by itself: the only reader of its output."""
     if len(node.users) != 1:
@@ -148,9 +156,7 @@ class _Lowering(Walk):
             whole.meta["quantizes"] = source.name
             self.integers[node] = (whole, scale)
             return self.spared(self.call(dequantize, whole, scale))
-        while source.op != "get_attr":  # a weight, kept as float32 integers behind a cast
-            (source,) = source.all_input_nodes
-        self.integers[node] = (self.call(kernels.stored_integers, source), scale)
+        self.integers[node] = (self.call(kernels.stored_integers, stored_weight(node)), scale)
         return self.spared(self.copy(node))
 
     def in_steps(self, x: Any, rounded: fx.Node) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ from quaver.passes import QuantizationFreezePass
 from quaver.program import Program, Stage
 from quaver.runtime import Runner, load
 from quaver.runtime.artefact import find
-from quaver.targets import TARGETS
+from quaver.targets import target_of
 
 SHOWN = 5  # failures in words; `failures` holds all
 
@@ -180,7 +180,7 @@ def _frozen_form(program: Program, file: Path) -> Program:
         raise StageError("verify: takes a quantized program: what quant_aware, convert or quaver.load gave.")
     if program.stage is Stage.PREPARED:
         program = QuantizationFreezePass().apply(program.clone() if program.for_test else program)
-    return form_for(program, next(target for target in TARGETS.values() if target.suffix == file.suffix))
+    return form_for(program, target_of(file))
 
 
 def _split(batch: Any, inputs: int) -> tuple[list[Any], NDArray[np.int64] | None]:

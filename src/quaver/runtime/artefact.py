@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import StorageError
-from quaver.reading import parse_json, read_bytes, read_text
+from quaver.reading import MOST_BINARY, parse_json, read_bytes, read_text
 from quaver.records import decoded
 from quaver.runtime.publishing import settle
 
-LARGEST = 1 << 40  # bytes of a file that an engine reads
 HOME = {".xml": "openvino", ".onnx": "onnxruntime", ".pte": "executorch"}
 """The engine that `quaver.runtime.load` gives a file to."""
 
@@ -73,7 +72,7 @@ def checked(path: Path) -> dict[str, Any]:
     for name, digest in known.get("files", {}).items():
         file = path.parent / Path(name).name
         try:
-            found = hashlib.sha256(read_bytes(file, LARGEST)).hexdigest()
+            found = hashlib.sha256(read_bytes(file, MOST_BINARY)).hexdigest()
         except (OSError, ValueError) as error:
             raise StorageError(f"{file}: is missing or cannot be read: {error}. Export the program again.") from error
         if found != digest:
