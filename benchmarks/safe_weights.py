@@ -3,7 +3,7 @@
     python benchmarks/safe_weights.py --data-dir DIR --device cuda
 
 Only weights are rounded, the rest is float: EfficientNet-Lite on photographs, as in `pretrained.py`. For each way: the noise
-of the weights (mean over the filters), the logits' noise against the float model, top-1 and agreement on photographs that gave
+of the weights (mean over the filters), the logits' noise against the float model, top-1 and agreement on images that gave
 no statistics. `docs/design.md` says which way Quaver takes, and why. Depthwise filters never overflow: full range.
 """
 
