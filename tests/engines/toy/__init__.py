@@ -18,9 +18,9 @@ class Toy(Engine):
         return ToyLowering()
 
     def write(self, program, file, origin, options):
-        from quaver.onnx.model import carrying, shared_model
+        from quaver.onnx.model import checked_proto, shared_model
 
-        file.write_bytes(carrying(shared_model(program, options.shared), origin).SerializeToString())
+        file.write_bytes(checked_proto(shared_model(program, options.shared), origin).SerializeToString())
 
     def load(self, file, threads):
         from toy.runner import ToyRunner
