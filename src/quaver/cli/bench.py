@@ -134,7 +134,7 @@ def run_bench(
         "profiles": profiles,
     }
     for one in contenders if with_layers or profile else []:
-        if not PACKAGES[one.engine].tells_layers:
+        if not PACKAGES[one.engine].shows_inside:
             console.print(f"{one.name}: no layers to show, this engine does not tell what it executes.", soft_wrap=True)
         elif profile or not one.is_float:
             batch = fixed_batch(runners[one.name].inputs) or sizes[0]
