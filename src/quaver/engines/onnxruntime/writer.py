@@ -43,7 +43,7 @@ def store_signed_as_unsigned(graph: ir.Graph) -> None:
     for node in graph:
         if node.op_type == "QuantizeLinear" and operand(node, 2).dtype is ir.DataType.INT8:
             node.replace_input_with(2, shifted)
-            node.outputs[0].dtype = ir.DataType.UINT8
+            node.outputs[0].type = ir.TensorType(ir.DataType.UINT8)  # its own: copies of a model share types
             for reader, _ in node.outputs[0].uses():
                 if reader.op_type == "DequantizeLinear":
                     reader.replace_input_with(2, shifted)
