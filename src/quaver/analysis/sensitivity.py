@@ -16,7 +16,7 @@ from quaver.errors import InputError
 from quaver.int8.lowering import is_fake_quant, lower
 from quaver.operators import WEIGHTED, keeps_range
 from quaver.passes.placement import ops_by_name
-from quaver.passes.wishes import skip_pattern_in
+from quaver.passes.quantize_inputs import skip_pattern_in
 from quaver.program import EVAL, Op, Program, copy_graph
 from quaver.program.views import Executable
 

@@ -10,13 +10,9 @@ from typer.core import TyperCommand
 
 from quaver.config.load import FLOAT_FLAGS, Command
 from quaver.config.options import as_written, options_of
-from quaver.config.recipe import Phase, QuantPhase, Recipe
+from quaver.config.recipe import DataOptions, ModelOptions, Phase, QuantPhase, Recipe, RunOptions
 
-PANELS = {
-    "Model": ("model", "model_options", "pretrained_fp32_model", "class_dim"),
-    "Data": ("dataset", "data_dir", "image_shape", "anchors", "total_images", "batch_size", "workers"),
-    "Run": ("use_gpu", "seed", "model_save_dir", "checkpoint_period", "log_period", "tensorboard", "verify_images"),
-}
+PANELS = {"Model": ModelOptions, "Data": DataOptions, "Run": RunOptions}
 TRAINING, QUANTIZATION, FLOAT = "Training", "Quantization", "Float training before it"
 
 
@@ -40,17 +36,16 @@ def with_recipe_flags(command: Command) -> Callable[[Callable[[dict[str, str]], 
 
 def as_in_a_recipe(name: str) -> Any:
     """A flag that means what it means to ``quaver quantize``, for a command that has only a few of them."""
-    words = options_of(Recipe)[name].metadata["words"]
-    panel = next(panel for panel, names in PANELS.items() if name in names)
-    return typer.Option(f"--{name}", help=words, rich_help_panel=panel, show_default=False)
+    one, panel = next((one, panel) for found, one, panel in _options("train") if found == name)
+    return typer.Option(f"--{name}", help=one.metadata["words"], rich_help_panel=panel, show_default=False)
 
 
 def model_and_data(recipe: Recipe) -> list[str]:
     """The flags that name the model and the data of a recipe, but not its weights: those that are not as by default."""
     words = []
-    for name in (*PANELS["Model"], *PANELS["Data"]):
+    for name, one in (options_of(ModelOptions) | options_of(DataOptions)).items():
         value = getattr(recipe, name)
-        if value != options_of(Recipe)[name].metadata["default"] and name != "pretrained_fp32_model":
+        if value != one.metadata["default"] and name != "pretrained_fp32_model":
             words += [f"--{name}", as_written(value)]
     return words
 
@@ -70,9 +65,8 @@ class FlagsCommand(TyperCommand):
 
 
 def _options(command: Command) -> Iterator[tuple[str, "Field[Any]", str]]:
-    panel_of = {name: panel for panel, names in PANELS.items() for name in names}
-    for name, one in options_of(Recipe).items():
-        yield name, one, panel_of[name]
+    for panel, part in PANELS.items():
+        yield from ((name, one, panel) for name, one in options_of(part).items())
     kind = QuantPhase if command == "quantize" else Phase
     for name, one in options_of(kind).items():
         yield name, one, TRAINING if name in options_of(Phase) else QUANTIZATION
@@ -83,14 +77,12 @@ def _options(command: Command) -> Iterator[tuple[str, "Field[Any]", str]]:
 
 def _parameter(name: str, one: "Field[Any]", panel: str) -> inspect.Parameter:
     default, rule = one.metadata["default"], one.metadata["rule"]
-    shown = ",".join(str(part) for part in default) if isinstance(default, tuple) else str(default)
-    shown = shown.lower() if isinstance(default, bool) else shown
     kinds = {bool: "true|false", int: "NUMBER", float: "NUMBER", dict: "KEY=VALUE,…"}
     metavar = "|".join(rule.choices) if rule.choices and len(rule.choices) < 6 else kinds.get(type(default), "TEXT")
-    return _plain(name, one.metadata["words"], panel, metavar, shown if default not in ("", (), {}) else None)
+    return _plain(name, one.metadata["words"], panel, metavar, as_written(default))
 
 
-def _plain(name: str, words: str, panel: str, metavar: str = "PATH", shown: str | None = None) -> inspect.Parameter:
+def _plain(name: str, words: str, panel: str, metavar: str = "PATH", shown: str = "") -> inspect.Parameter:
     flag = typer.Option(f"--{name}", help=words, metavar=metavar, rich_help_panel=panel, show_default=shown or False)
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, flag])

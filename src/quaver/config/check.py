@@ -93,6 +93,11 @@ def names(known: Iterable[str]) -> Rule:
     return Rule(f"a list of names from {', '.join(choices)}", allows, choices)
 
 
+def function() -> Rule:
+    """A user's own function or class; what it gives is looked at where it is called."""
+    return Rule("a function", lambda value: True)
+
+
 def check(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
     """Raise one `ConfigError` that lists every option that is unknown or has a value it cannot have."""
     found = problems(where, options, rules)

@@ -6,16 +6,17 @@ from typing import ClassVar
 from torch import fx
 
 from quaver.config.check import boolean, names
+from quaver.config.options import like, lists_options, option
 from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, is_parameter, keeps_range
 from quaver.passes.base import Pass
 from quaver.passes.placement import ops_by_name, place, results, strip
-from quaver.passes.wishes import InputQuantizers, ends_convolution, skipped_by, unquantizable
+from quaver.passes.quantize_inputs import InputQuantizers, ends_convolution, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
-from quaver.targets import TARGETS
 
 WITHOUT_WEIGHT = OP_TYPES - CONVOLUTIONS - {"mul"}
 
 
+@lists_options
 @dataclass(frozen=True, kw_only=True)
 class AddQuantDequantPass(InputQuantizers, Pass):
     """Rewrite ``x + y`` as ``fq(x) + fq(y)`` for every op listed that has no weight.
@@ -29,15 +30,11 @@ class AddQuantDequantPass(InputQuantizers, Pass):
     needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
     otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
 
-    own_rules: ClassVar = {
-        "quantizable_op_type": names(WITHOUT_WEIGHT),
-        "leave_outputs_float": boolean(),
-        "leave_products_float": boolean(),
-    }
-
-    quantizable_op_type: tuple[str, ...] | list[str] = ("elementwise_add", "pool2d")
-    leave_outputs_float: bool = False
-    leave_products_float: bool = False
+    quantizable_op_type: tuple[str, ...] | list[str] = like(
+        InputQuantizers, "quantizable_op_type", default=("elementwise_add", "pool2d"), rule=names(WITHOUT_WEIGHT)
+    )
+    leave_outputs_float: bool = option(False, boolean(), "Ops that only move values to an output stay float.")
+    leave_products_float: bool = option(False, boolean(), "Matrix products of two activations stay float.")
 
     def rewrite(self, program: Program) -> Program:
         """Wish for the inputs of the listed ops."""
@@ -56,7 +53,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         if self.leave_outputs_float:
             self.drop_outputs(ops, program.placements.plan | plan, plan, declined)
         declined = {name: why for name, why in declined.items() if why}
-        return place(program, plan, declined, TARGETS[self.target])
+        return place(program, plan, declined, self.engine)
 
     def decline(self, node: fx.Node, inputs: list[fx.Node], twin: fx.Node | None) -> str:
         """Why the op stays float, or nothing."""
@@ -68,7 +65,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
 
     def rounded(self, node: fx.Node, inputs: list[fx.Node]) -> list[int]:
         """The inputs to round: all, less the convolution that the target adds to before it rounds."""
-        if node.meta["op"].type == "elementwise_add" and TARGETS[self.target].fuses_add and inputs[0] is not inputs[-1]:
+        if node.meta["op"].type == "elementwise_add" and self.engine.fuses_add and inputs[0] is not inputs[-1]:
             for position, value in enumerate(inputs):
                 if ends_convolution(value):
                     return [other for other in range(len(inputs)) if other != position]

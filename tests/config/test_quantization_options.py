@@ -1,0 +1,150 @@
+"""Every option is declared once, and is found wherever it is taken: configs, passes, recipe, command line, docs."""
+
+import inspect
+import pickle
+from copy import deepcopy
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+import quaver
+from option_tables import DOCS, TABLES, rewritten
+from quaver import QuantConfig
+from quaver.cli.flags import with_recipe_flags
+from quaver.config import QATConfig
+from quaver.config.check import whole
+from quaver.config.load import load_recipe
+from quaver.config.options import Checked, like, option, options_of, rules_of, shared_options
+from quaver.config.quantization_options import ActivationOptions
+from quaver.config.recipe import QuantPhase
+from quaver.eager.quantizer_factory import QuantizerFactory
+from quaver.errors import ConfigError
+from quaver.passes import AddQuantDequantPass, QuantizationTransformPass
+
+CLASSES = [QuantConfig, QATConfig, QuantizationTransformPass, AddQuantDequantPass]
+IN_OTHER_WORDS = {"dtype", "weight_preprocess_type", "activation_preprocess_type", "not_quant_pattern", "quant_weight_only"}
+OTHERS = {
+    "activation_quantize_type": "range_abs_max",
+    "activation_bits": 5,
+    "layer_bits": (("head", (4, 4)),),
+    "window_size": 77,
+    "moving_rate": 0.5,
+    "pass_through": True,
+    "weight_quantize_type": "abs_max",
+    "weight_bits": 6,
+    "saturation_safe": False,
+    "target": "onnx",
+}
+"""A value that is not the default, for every option that a pass takes under the config's name."""
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_misspelt_key_is_answered_with_the_nearest_one(kind):
+    with pytest.raises(ConfigError, match=rf"^{kind.__name__}: has no key 'moving_rat'\. Did you mean 'moving_rate'\?"):
+        kind(moving_rat=0.9)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_problem_of_a_call_is_reported_at_once(kind):
+    with pytest.raises(ConfigError) as caught:
+        kind(moving_rat=0.9, window_size=0, activation_bits=9)
+
+    assert [line.split(":")[1].split("=")[0].strip() for line in str(caught.value).splitlines()] == [
+        "has no key 'moving_rat'. Did you mean 'moving_rate'? Known keys",
+        "window_size",
+        "activation_bits",
+    ]
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_the_signature_has_every_option_with_its_default_and_help_says_what_it_does(kind):
+    parameters = inspect.signature(kind).parameters
+
+    assert {name: one.default for name, one in parameters.items()} == {
+        name: one.metadata["default"] for name, one in options_of(kind).items()
+    }
+    assert all(f"{name}: {one.metadata['words']}" in inspect.getdoc(kind) for name, one in options_of(kind).items())
+
+
+@pytest.mark.parametrize("kind", [*CLASSES, QuantPhase])
+def test_every_default_keeps_to_its_rule(kind):
+    assert [name for name, one in options_of(kind).items() if not one.metadata["rule"].allows(one.metadata["default"])] == []
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_copies_and_pickles_are_equal(kind):
+    made = kind(layer_bits={"stem": 4}, moving_rate=0.5)
+
+    assert deepcopy(made) == made
+    assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_every_option_of_the_config_reaches_the_passes():
+    program = quaver.quant_aware(nn.Conv2d(3, 4, 3), OTHERS, example_inputs=(torch.randn(1, 3, 8, 8),))
+
+    for kind, step in zip((QuantizationTransformPass, AddQuantDequantPass), program.history, strict=True):
+        assert [name for name in OTHERS if name in options_of(kind) and f"{name}={OTHERS[name]!r}" not in step] == []
+    assert OTHERS.keys() == options_of(QuantConfig).keys() - IN_OTHER_WORDS - {"quantize_op_types"}
+    assert OTHERS.keys() <= options_of(QuantizationTransformPass).keys()
+
+
+def test_every_option_of_the_live_config_reaches_its_quantizers():
+    given = {name: value for name, value in OTHERS.items() if name != "target"}
+
+    factory = QuantizerFactory(QATConfig(**given, quant_weight_only=True))
+
+    assert shared_options(factory.options, QATConfig) | given == shared_options(factory.options, QATConfig)
+    assert not factory.options.quantize_activations
+    assert given.keys() == options_of(QATConfig).keys() - IN_OTHER_WORDS - {"quantizable_layer_type", "fuse_conv_bn"}
+
+
+def test_every_option_of_the_config_is_a_flag_and_a_key_of_a_recipe():
+    flags = inspect.signature(with_recipe_flags("quantize")(print)).parameters
+    names = {one.metadata["same_as"] or name: name for name, one in options_of(QuantPhase).items()}
+    wanted = options_of(QuantConfig).keys() - {"dtype", "weight_preprocess_type", "activation_preprocess_type"}  # --use_pact
+
+    assert wanted <= names.keys()
+    assert {names[key] for key in wanted} <= flags.keys()
+
+
+def test_what_is_said_in_a_recipe_is_what_the_config_says():
+    given = OTHERS | {"layer_bits": {"head": 4}, "not_quant_pattern": ("stem",), "quantize_op_types": ("mul",)}
+    flags = {("act_quant_type" if key == "activation_quantize_type" else key): value for key, value in given.items()}
+    flags["wt_quant_type"] = flags.pop("weight_quantize_type")
+
+    assert load_recipe(None, flags, "quantize").quantize.quant_config() == QuantConfig(**given)
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_the_tables_of_a_page_are_those_of_the_declarations(page):
+    text = page.read_text()
+
+    assert rewritten(text) == text, "python tests/option_tables.py writes the tables anew"
+
+
+def test_there_is_a_table_of_every_class_of_options():
+    text = "".join(page.read_text() for page in DOCS.glob("*.md"))
+
+    assert all(f"<!-- options: {name} " in text for name in TABLES)
+
+
+def test_an_option_that_is_added_once_is_taken_by_whoever_inherits_it():
+    @dataclass(frozen=True, kw_only=True)
+    class More(ActivationOptions):
+        patience: int = option(3, whole(1), "How long it waits.")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Checked, More):
+        pass
+
+    @dataclass(frozen=True, kw_only=True)
+    class Pass(Checked, More):
+        waiting: int = like(More, "patience", default=5)
+
+    assert Pass(**shared_options(Config(patience=4), Pass)).patience == 4
+    assert shared_options(Pass(waiting=7), Config)["patience"] == 7
+    assert (Pass().waiting, rules_of(Pass)["waiting"]) == (5, rules_of(More)["patience"])
+    with pytest.raises(ConfigError, match=r"^Pass: patience=0: takes a whole number of at least 1\.$"):
+        Pass(patience=0)
