@@ -26,6 +26,17 @@ def one_of(*choices: str) -> Rule:
     return Rule(f"one of {', '.join(choices)}", lambda value: value in choices, choices)
 
 
+class NameIn(Rule):
+    """Exactly one of the names in a table, which may grow."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "now", lambda: one_of(*table))
+
+    words = property(lambda self: self.now().words)  # type: ignore[assignment]
+    allows = property(lambda self: self.now().allows)  # type: ignore[assignment]
+    choices = property(lambda self: self.now().choices)  # type: ignore[assignment]
+
+
 def one_of_or_none(*choices: str) -> Rule:
     """Exactly one of these, or None."""
     return Rule(f"None or one of {', '.join(choices)}", lambda value: value is None or value in choices, choices)

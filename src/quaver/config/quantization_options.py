@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from quaver.config.check import boolean, check, one_of, one_of_or_none, rate, texts, whole
+from quaver.config.check import NameIn, boolean, check, one_of, one_of_or_none, rate, texts, whole
 from quaver.config.layer_bits import LayerBits, as_pairs, layer_bits
 from quaver.config.options import Checked, option, rules_of
 from quaver.errors import ConfigError
@@ -67,7 +67,7 @@ class SaturationOption:
 class TargetOption:
     """The engine that quantizers are placed for."""
 
-    target: str = option(OPENVINO.name, one_of(*TARGETS), "The engine that decides where quantizers go.")
+    target: str = option(OPENVINO.name, NameIn(TARGETS), "The engine that decides where quantizers go.")
 
     @property
     def engine(self) -> Target:
