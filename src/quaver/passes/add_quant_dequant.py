@@ -1,24 +1,22 @@
 """The second pass: quantizers for ops without weights, so that the path between convolutions stays in integers."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import fx
 
 from quaver.config.check import boolean, names
 from quaver.config.options import like, lists_options, option
 from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, is_parameter, keeps_range
-from quaver.passes.base import Pass
 from quaver.passes.placement import ops_by_name, place, results, strip
 from quaver.passes.quantize_inputs import InputQuantizers, ends_convolution, skipped_by, unquantizable
-from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
+from quaver.program import EVAL, TRAIN, OpPlan, Program
 
 WITHOUT_WEIGHT = OP_TYPES - CONVOLUTIONS - {"mul"}
 
 
 @lists_options
 @dataclass(frozen=True, kw_only=True)
-class AddQuantDequantPass(InputQuantizers, Pass):
+class AddQuantDequantPass(InputQuantizers):
     """Rewrite ``x + y`` as ``fq(x) + fq(y)`` for every op listed that has no weight.
 
     Where the target adds inside the convolution, ``conv + y`` becomes ``conv + fq(y)``: the sum is rounded once, behind it.
@@ -26,9 +24,6 @@ class AddQuantDequantPass(InputQuantizers, Pass):
     that no quantized op computes on (the reshape of a detection head) are left alone. With ``leave_products_float``, so
     are matrix products of two activations: a weight can be kept from overflowing 16 bits, an activation cannot.
     """
-
-    needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
-    otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
 
     quantizable_op_type: tuple[str, ...] | list[str] = like(
         InputQuantizers, "quantizable_op_type", default=("elementwise_add", "pool2d"), rule=names(WITHOUT_WEIGHT)

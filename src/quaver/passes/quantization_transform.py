@@ -1,7 +1,7 @@
 """The first pass: quantizers for the weights and inputs of convolutions, linear layers and their like."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import fx
 
@@ -9,10 +9,9 @@ from quaver.config.check import boolean, function, names
 from quaver.config.options import like, lists_options, option
 from quaver.config.quantization_options import SaturationOption, WeightOptions, WeightRange
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, is_parameter, weight_of
-from quaver.passes.base import Pass
 from quaver.passes.placement import ops_by_name, place, strip
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
-from quaver.program import EVAL, TRAIN, Op, OpPlan, Program, Stage
+from quaver.program import EVAL, TRAIN, Op, OpPlan, Program
 from quaver.program.placements import Options
 
 OP_TYPES = WEIGHTED | {"matmul"}
@@ -27,16 +26,13 @@ class ActivationSwitch:
 
 @lists_options
 @dataclass(frozen=True, kw_only=True)
-class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOptions, WeightRange, InputQuantizers, Pass):
+class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOptions, WeightRange, InputQuantizers):
     """Rewrite ``conv(x, w)`` as ``conv(fq(x), fq(w))`` for every op listed that has a weight.
 
     ``saturation_safe`` keeps pairs of weights from overflowing on processors without VNNI; see
     `quaver.quantizers.saturation`. With the quantizers switched off the program computes what it did before. Declines an op
     whose scope holds a skip pattern, whose weight is computed rather than stored, or whose input is not a float tensor.
     """
-
-    needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
-    otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
 
     quantizable_op_type: tuple[str, ...] | list[str] = like(
         InputQuantizers, "quantizable_op_type", default=("conv2d", "depthwise_conv2d", "mul"), rule=names(OP_TYPES)

@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import fx
 
@@ -15,7 +15,8 @@ from quaver.config.options import like, option
 from quaver.config.quantization_options import QuantizerOptions, SharedOptions, TargetOption
 from quaver.config.scopes import contains
 from quaver.operators import ACTIVATIONS, argument, packet
-from quaver.program import Op
+from quaver.passes.base import Pass
+from quaver.program import Op, Stage
 from quaver.program.placements import Options
 
 _FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear"})
@@ -78,8 +79,11 @@ class SkipOption:
 
 # In a program's history the options of a pass stand in the order of its bases, the last base first.
 @dataclass(frozen=True, kw_only=True)
-class InputQuantizers(TargetOption, QuantizerOptions, SkipOption):
+class InputQuantizers(TargetOption, QuantizerOptions, SkipOption, Pass):
     """What the two quantizing passes have in common: how the inputs of an op are quantized."""
+
+    needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
+    otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
 
     act_quantize_func: Any = option(None, function(), "Your own quantizer of activations.")
     act_preprocess_func: Any = option(None, function(), "What stands in front of a quantizer of activations.")
