@@ -1,9 +1,14 @@
 """Every option is declared once, and is found wherever it is taken: configs, passes, recipe, command line, docs."""
 
 import inspect
+import os
 import pickle
+import sys
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+from subprocess import run
 
 import pytest
 import torch
@@ -14,10 +19,8 @@ from option_tables import DOCS, TABLES, rewritten
 from quaver import QuantConfig
 from quaver.cli.flags import with_recipe_flags
 from quaver.config import QATConfig
-from quaver.config.check import whole
 from quaver.config.load import load_recipe
-from quaver.config.options import Checked, like, option, options_of, rules_of, shared_options
-from quaver.config.quantization_options import ActivationOptions
+from quaver.config.options import options_of, rules_of, shared_options
 from quaver.config.recipe import QuantPhase
 from quaver.eager.quantizer_factory import QuantizerFactory
 from quaver.errors import ConfigError
@@ -130,21 +133,47 @@ def test_there_is_a_table_of_every_class_of_options():
     assert all(f"<!-- options: {name} " in text for name in TABLES)
 
 
-def test_an_option_that_is_added_once_is_taken_by_whoever_inherits_it():
-    @dataclass(frozen=True, kw_only=True)
-    class More(ActivationOptions):
-        patience: int = option(3, whole(1), "How long it waits.")
+LOOK = """
+import inspect, sys, torch, quaver
+from option_tables import table
+from quaver.cli.flags import with_recipe_flags
+from quaver.config import QATConfig, QuantConfig
+from quaver.config.load import load_recipe
+from quaver.config.recipe import QuantPhase
+from quaver.eager.quantizer_factory import QuantizerFactory
 
-    @dataclass(frozen=True, kw_only=True)
-    class Config(Checked, More):
-        pass
+config = load_recipe(None, {"patience": "4"}, "quantize").quantize.quant_config()
+program = quaver.quant_aware(torch.nn.Conv2d(3, 4, 3), config, example_inputs=(torch.randn(1, 3, 8, 8),))
+print([step.count("patience=4") for step in program.history])
+print(QuantizerFactory(QATConfig(patience=4)).options.patience)
+print("patience" in inspect.signature(with_recipe_flags("quantize")(print)).parameters)
+print(["| `patience` | `3` |" in table(kind) for kind in (QuantConfig, QATConfig, QuantPhase)])
+"""
 
-    @dataclass(frozen=True, kw_only=True)
-    class Pass(Checked, More):
-        waiting: int = like(More, "patience", default=5)
 
-    assert Pass(**shared_options(Config(patience=4), Pass)).patience == 4
-    assert shared_options(Pass(waiting=7), Config)["patience"] == 7
-    assert (Pass().waiting, rules_of(Pass)["waiting"]) == (5, rules_of(More)["patience"])
-    with pytest.raises(ConfigError, match=r"^Pass: patience=0: takes a whole number of at least 1\.$"):
-        Pass(patience=0)
+def test_an_option_is_added_in_one_file(tmp_path):
+    copytree(Path(quaver.__file__).parent, tmp_path / "quaver", ignore=ignore_patterns("__pycache__"))
+    declarations = tmp_path / "quaver" / "config" / "quantization_options.py"
+    before = "    moving_rate: float"
+    added = '    patience: int = option(3, whole(1), "How long it waits.")\n'
+
+    declarations.write_text(declarations.read_text().replace(before, added + before))
+    path = os.pathsep.join((str(tmp_path), str(DOCS.parent / "tests")))
+    done = run([sys.executable, "-c", LOOK], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+
+    assert done.stdout.splitlines() == ["[1, 1]", "4", "True", "[True, True, True]"], done.stderr
+
+
+def test_an_option_under_another_name_is_passed_on_under_the_one_it_stands_for():
+    assert shared_options(QuantPhase(wt_quant_type="abs_max"), QuantConfig)["weight_quantize_type"] == "abs_max"
+    assert rules_of(AddQuantDequantPass)["skip_pattern"] is rules_of(QuantConfig)["not_quant_pattern"]
+
+
+def test_a_pass_of_ones_own_may_have_fields_without_a_rule():
+    @dataclass(frozen=True, kw_only=True)
+    class Mine(AddQuantDequantPass):
+        note: str = ""
+
+    assert Mine(note="mine", moving_rate=0.5).note == "mine"
+    with pytest.raises(ConfigError, match=r"^Mine: has no key 'nota'\. Did you mean 'note'\?"):
+        Mine(nota="mine")

@@ -104,9 +104,9 @@ def names(known: Iterable[str]) -> Rule:
     return Rule(f"a list of names from {', '.join(choices)}", allows, choices)
 
 
-def function() -> Rule:
-    """A user's own function or class; what it gives is looked at where it is called."""
-    return Rule("a function", lambda value: True)
+def anything() -> Rule:
+    """Whatever is given; a function of the user's own is looked at where it is called."""
+    return Rule("anything", lambda value: True)
 
 
 def check(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:

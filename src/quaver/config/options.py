@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import Field, field, fields
 from typing import Any, Self, TypeVar
 
-from quaver.config.check import Rule, check
+from quaver.config.check import Rule, anything, check
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -46,7 +46,8 @@ class Checked:
 
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Checked here, before ``__init__`` could answer a misspelt key with a TypeError."""
-        check(cls.__name__, options, rules_of(cls))
+        plain_fields: Any = cls  # those of a subclass need not be options
+        check(cls.__name__, options, {one.name: anything() for one in fields(plain_fields)} | rules_of(cls))
         return super().__new__(cls)
 
 

@@ -107,7 +107,7 @@ class ConfigOptions(SharedOptions, WeightRange, QuantizerOptions):
     dtype: str = option("int8", one_of("int8"), "What is stored.")
 
     not_this: ClassVar[str] = ""
-    """What to say to who gave something else than a config."""
+    """What else to say where something other than a config was given."""
 
     @classmethod
     def of(cls, config: Self | Mapping[str, Any] | None) -> Self:

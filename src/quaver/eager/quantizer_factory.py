@@ -1,4 +1,4 @@
-"""The quantizers that a live layer gets."""
+"""The quantizer factory of `quaver.QAT`: what each layer of a live model computes with."""
 
 from typing import Any
 

@@ -32,7 +32,7 @@ class AddQuantDequantPass(InputQuantizers):
     leave_products_float: bool = option(False, boolean(), "Matrix products of two activations stay float.")
 
     def rewrite(self, program: Program) -> Program:
-        """Wish for the inputs of the listed ops."""
+        """Plan a quantizer for the inputs of the listed ops."""
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
         trained = ops_by_name(program.graphs[TRAIN])
@@ -69,7 +69,7 @@ class AddQuantDequantPass(InputQuantizers):
     def drop_outputs(
         self, ops: dict[str, fx.Node], wanted: dict[str, OpPlan], plan: dict[str, OpPlan], declined: dict[str, str]
     ) -> None:
-        """Take back wishes for moving ops that lead to no computation on integers."""
+        """Take ops that only move values out of the plan again, where nothing behind them computes on integers."""
         useful: set[fx.Node] = set()
         for name, node in reversed(ops.items()):
             if name not in wanted:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import fx
 
-from quaver.config.check import boolean, function, names
+from quaver.config.check import anything, boolean, names
 from quaver.config.options import like, lists_options, option
 from quaver.config.quantization_options import SaturationOption, WeightOptions, WeightRange
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, is_parameter, weight_of
@@ -37,9 +37,9 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
     quantizable_op_type: tuple[str, ...] | list[str] = like(
         InputQuantizers, "quantizable_op_type", default=("conv2d", "depthwise_conv2d", "mul"), rule=names(OP_TYPES)
     )
-    weight_quantize_func: Any = option(None, function(), "Your own quantizer of weights.")
-    weight_preprocess_func: Any = option(None, function(), "What stands in front of a quantizer of weights.")
-    optimizer_func: Any = option(None, function(), "What makes the optimizer of the quantizers' parameters.")
+    weight_quantize_func: Any = option(None, anything(), "Your own quantizer of weights.")
+    weight_preprocess_func: Any = option(None, anything(), "What stands in front of a quantizer of weights.")
+    optimizer_func: Any = option(None, anything(), "What makes the optimizer of the quantizers' parameters.")
 
     @property
     def bounds_pairs(self) -> bool:
@@ -54,7 +54,7 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
         return options | {"pairs": True} if self.bounds_pairs else options
 
     def rewrite(self, program: Program) -> Program:
-        """Wish for the weight and every input of the listed ops."""
+        """Plan a quantizer for the weight and every input of the listed ops."""
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
         trained = ops_by_name(program.graphs[TRAIN])

@@ -1,4 +1,4 @@
-"""What the two quantizing passes share: their options, and the questions they ask of an op."""
+"""What the two quantizing passes share: how they quantize the inputs of ops, and the ops that they leave float."""
 
 import ast
 import math
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import fx
 
-from quaver.config.check import function, names
+from quaver.config.check import anything, names
 from quaver.config.layer_bits import as_pairs, bits_for
 from quaver.config.options import like, option
 from quaver.config.quantization_options import QuantizerOptions, SharedOptions, TargetOption
@@ -85,8 +85,8 @@ class InputQuantizers(TargetOption, QuantizerOptions, SkipOption, Pass):
     needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
     otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
 
-    act_quantize_func: Any = option(None, function(), "Your own quantizer of activations.")
-    act_preprocess_func: Any = option(None, function(), "What stands in front of a quantizer of activations.")
+    act_quantize_func: Any = option(None, anything(), "Your own quantizer of activations.")
+    act_preprocess_func: Any = option(None, anything(), "What stands in front of a quantizer of activations.")
     quantizable_op_type: tuple[str, ...] | list[str] = option((), names(()), "The types of the ops to quantize.")
 
     def input_options(self, op: Op) -> Options:
