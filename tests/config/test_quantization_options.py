@@ -3,6 +3,7 @@
 import inspect
 import os
 import pickle
+import re
 import sys
 from copy import deepcopy
 from dataclasses import dataclass
@@ -91,6 +92,20 @@ def test_every_option_of_the_config_reaches_the_passes():
         assert [name for name in OTHERS if name in options_of(kind) and f"{name}={OTHERS[name]!r}" not in step] == []
     assert OTHERS.keys() == options_of(QuantConfig).keys() - IN_OTHER_WORDS - {"quantize_op_types"}
     assert OTHERS.keys() <= options_of(QuantizationTransformPass).keys()
+
+
+def test_a_history_names_the_options_of_a_pass_in_the_order_it_always_did():
+    both = (
+        "skip_pattern activation_quantize_type activation_bits layer_bits window_size moving_rate pass_through target "
+        "act_quantize_func act_preprocess_func quantizable_op_type"
+    )
+    weights = (
+        "weight_quantize_type weight_bits quantize_activations saturation_safe weight_quantize_func weight_preprocess_func "
+        "optimizer_func"
+    )
+
+    assert re.findall(r"(\w+)=", repr(QuantizationTransformPass())) == [*both.split(), *weights.split()]
+    assert re.findall(r"(\w+)=", repr(AddQuantDequantPass())) == [*both.split(), "leave_outputs_float", "leave_products_float"]
 
 
 def test_every_option_of_the_live_config_reaches_its_quantizers():
