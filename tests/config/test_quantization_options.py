@@ -105,7 +105,11 @@ def test_a_history_names_the_options_of_a_pass_in_the_order_it_always_did():
     )
 
     assert re.findall(r"(\w+)=", repr(QuantizationTransformPass())) == [*both.split(), *weights.split()]
-    assert re.findall(r"(\w+)=", repr(AddQuantDequantPass())) == [*both.split(), "leave_outputs_float", "leave_products_float"]
+    assert re.findall(r"(\w+)=", repr(AddQuantDequantPass())) == [
+        *both.split(),
+        "leave_outputs_float",
+        "leave_products_float",
+    ]
 
 
 def test_every_option_of_the_live_config_reaches_its_quantizers():
