@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Self
 from quaver.config.check import NameIn, boolean, check, one_of, one_of_or_none, rate, texts, whole
 from quaver.config.layer_bits import LayerBits, as_pairs, layer_bits
 from quaver.config.options import Checked, option, rules_of
+from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import ConfigError
 from quaver.grid import BITS
-from quaver.targets import OPENVINO, TARGETS, Target
 
 WEIGHT_TYPES = (
     "abs_max",
@@ -67,12 +67,12 @@ class SaturationOption:
 class TargetOption:
     """The engine that quantizers are placed for."""
 
-    target: str = option(OPENVINO.name, NameIn(TARGETS), "The engine that decides where quantizers go.")
+    target: str = option(DEFAULT.name, NameIn(ENGINES), "The engine that decides where quantizers go.")
 
     @property
-    def engine(self) -> Target:
+    def engine(self) -> Engine:
         """What the target can execute."""
-        return TARGETS[self.target]
+        return ENGINES[self.target]
 
 
 @dataclass(frozen=True, kw_only=True)

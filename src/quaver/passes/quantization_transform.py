@@ -8,10 +8,11 @@ from torch import fx
 from quaver.config.check import anything, boolean, names
 from quaver.config.options import like, lists_options, option
 from quaver.config.quantization_options import SaturationOption, WeightOptions, WeightRange
-from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, is_parameter, weight_of
-from quaver.passes.placement import ops_by_name, place, strip
+from quaver.graph.nodes import Op, is_parameter, op_of, ops_by_name, rank_of
+from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, weight_of
+from quaver.passes.placement import place, strip
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
-from quaver.program import EVAL, TRAIN, Op, OpPlan, Program
+from quaver.program import EVAL, TRAIN, OpPlan, Program
 from quaver.program.placements import Options
 
 OP_TYPES = WEIGHTED | {"matmul"}
@@ -59,7 +60,7 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
         declined: dict[str, str] = {}
         trained = ops_by_name(program.graphs[TRAIN])
         for name, node in ops_by_name(strip(program.graphs[EVAL])).items():
-            op = node.meta["op"]
+            op = op_of(node)
             if op.type not in self.quantizable_op_type:
                 continue
             skipped = skipped_by(op, self.skip_pattern)
@@ -88,5 +89,5 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
 def is_unbatched(node: fx.Node) -> bool:
     """Whether a convolution reads a single image: channels are then another axis of its output."""
     image, weight = node.args[:2]
-    ranks = [value.meta.get("rank") for value in (image, weight)]  # type: ignore[union-attr]
+    ranks = [rank_of(value) for value in (image, weight)]  # type: ignore[union-attr]
     return None not in ranks and ranks[0] != ranks[1]
