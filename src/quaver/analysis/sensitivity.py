@@ -15,7 +15,7 @@ from quaver.config.scopes import contains
 from quaver.errors import InputError
 from quaver.graph.nodes import Op, copy_graph, is_fake_quant, op_of, ops_by_name
 from quaver.operators import WEIGHTED, keeps_range
-from quaver.passes.wishes import skip_pattern_in
+from quaver.passes.quantize_inputs import skip_pattern_in
 from quaver.program import EVAL, Program
 from quaver.program.views import Executable
 

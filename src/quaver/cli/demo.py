@@ -100,15 +100,7 @@ def deployed(int8: Program, out: Path, float_model: Path, test: Loader) -> dict[
     """What the engine makes of the int8 model: accuracy, agreement with the simulation, and speed beside the float model."""
     artefact = out / "int8" / "model.xml"
     result = verify(int8, artefact, test.epoch(0))
-    options: dict[str, Any] = {
-        "sizes": [1],
-        "rounds": 100,
-        "warmup": 3,
-        "wanted": [],
-        "with_memory": False,
-        "profile": False,
-    }
-    speed = run_bench(Console(quiet=True), [artefact], [float_model], with_layers=True, **options)
+    speed = run_bench(Console(quiet=True), [artefact], [float_model], sizes=[1], rounds=100, warmup=3, with_layers=True)
     write_report(out / "bench.json", speed)
     milliseconds = {"fp32_ms" if row["is_float"] else "int8_ms": row["median_ms"] for row in speed["latencies"]}
     return {

@@ -7,16 +7,19 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
-from quaver.errors import StorageError
+from quaver.errors import ConfigError, StorageError
 from quaver.files import destination, is_stream, write_atomically
 from quaver.measure.verify import verdict
 
 
-def refuse_unwritable(path: Path | None) -> None:
-    """An error now, not after the work, where a file could not be written; its folder is made."""
+def refuse_unwritable(path: Path | None, *, make_folder: bool = True) -> None:
+    """An error now, not after the work, where a file could not be written."""
     if path is None:
         return
+    if not (make_folder or path.absolute().parent.is_dir()):
+        raise ConfigError(f"--json {path}: there is no folder {path.parent} to write it to. Make it, or name another.")
     try:
         if path.is_dir():
             raise IsADirectoryError("this is a folder")
@@ -36,6 +39,11 @@ def fail_where_verify_failed(console: Console, report: dict[str, Any]) -> None:
             console.print(line, style="red", markup=False, highlight=False)
         console.print("What was trained is kept. quaver verify looks again, quaver export writes the file again.")
         raise typer.Exit(1)
+
+
+def warn(console: Console, words: str) -> None:
+    """A line that stands out."""
+    console.print(f"[yellow]warning:[/] {escape(words)}", highlight=False)
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from quaver.cli.figures import fail_where_verify_failed
+from quaver.cli.figures import fail_where_verify_failed, warn
 from quaver.cli.flags import model_and_data, with_recipe_flags
 from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
@@ -78,7 +77,7 @@ def quantize(flags: dict[str, str]) -> None:
             f"The engine agrees with the simulation on {report['agreement']:.2%} of {report['verified_images']} images."
         )
     for words in report.get("left_out", []):
-        console.print(f"[yellow]warning:[/] {escape(words)}")
+        warn(console, words)
     mobile = "" if "left_out" in report else " mobile/,"
     console.print(f"Everything is in {folder.path}/: float/, int8/,{mobile} report.json.")
     fail_where_verify_failed(console, report)
