@@ -15,8 +15,8 @@ from quaver.errors import ConfigError, StorageError
 from quaver.experiment.previous import EVERYTHING, RESULTS, set_aside
 from quaver.files import write_atomically
 from quaver.formats import Format
+from quaver.records import replace_non_finite
 from quaver.training.checkpoint import Checkpoints, Say
-from quaver.training.listener import with_words
 
 FORMAT = Format("quaver.run", 1, "the start of a run", "Quaver", "A run writes it.", "Start again without --checkpoint.")
 WEIGHTS = "fp32.safetensors"
@@ -117,7 +117,7 @@ class RunFolder:
 
     def write_report(self, figures: dict[str, Any]) -> None:
         """The figures, in one step."""
-        self._write(self.report, (json.dumps(with_words(figures), indent=2) + "\n").encode())
+        self._write(self.report, (json.dumps(replace_non_finite(figures, str), indent=2) + "\n").encode())
 
     def _write(self, path: Path, content: bytes) -> None:
         try:

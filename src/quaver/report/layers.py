@@ -37,6 +37,7 @@ class Row:
     only: float | None = None
     without: float | None = None
     tensors: list[str] = field(default_factory=list)
+    spread: TensorStatistics | None = None
     weight: str = ""
     executed: str = ""
     kernel: str = ""
@@ -121,6 +122,7 @@ def _add_statistics(
     row.tensors = [tensor.name for tensor in read]
     row.weight = layer.weight if layer.weight in weights else ""  # type: ignore[assignment]
     if read:
+        row.spread = read[0]
         row.clipped = max(tensor.clipped for tensor in read)
         row.zeros = max(tensor.zeros for tensor in read)
         if not row.thresholds:
@@ -163,8 +165,3 @@ def _add_differences(verify: Record, rows: dict[str, Row]) -> None:
     shares = {layer["name"]: measured(layer["differ"]) / measured(layer["size"]) for layer in layers if layer["size"]}
     for name in shares.keys() & rows.keys():
         rows[name].differ = shares[name]
-
-
-def counts(rows: list[Row]) -> dict[str, int]:
-    """How many layers of each precision, and fused ops."""
-    return {kind: sum(row.precision == kind for row in rows) for kind in ("int8", "float", "fused")}

@@ -5,11 +5,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from quaver.errors import ConfigError, StorageError
+from quaver.records import replace_non_finite
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class MetricsFile(Listener):
                 os.truncate(self.path, mark)
 
     def _write(self, record: dict[str, Any]) -> None:
-        line = json.dumps(with_words(record))
+        line = json.dumps(replace_non_finite(record, str))
         with self._words(), open(self.path, "ab") as file:
             file.write(f"{line}\n".encode())
             file.flush()
@@ -99,13 +99,6 @@ class MetricsFile(Listener):
             yield
         except OSError as error:
             raise StorageError(f"{self.path}: could not be written: {error}. Make room, then go on.") from error
-
-
-def with_words(value: Any) -> Any:
-    """The same with words for NaN and infinity, for which JSON has none."""
-    if isinstance(value, dict):
-        return {key: with_words(one) for key, one in value.items()}
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 class TensorBoard(Listener):
