@@ -7,13 +7,19 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
-    """Nothing is logged or warned about up to the level of a warning; errors are raised as ever."""
+def without_logs(up_to: int = logging.WARNING) -> Iterator[None]:
+    """Nothing is logged up to this level."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(up_to)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Nothing is logged or warned about up to the level of a warning; errors are raised as ever."""
+    with without_logs(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

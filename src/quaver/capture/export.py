@@ -1,8 +1,7 @@
 """One export of a model, in training or in evaluation mode, as a plain graph over the model's own tensors."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
@@ -17,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from quaver.capture.inline import inline_no_grad
 from quaver.errors import CaptureError
+from quaver.silence import without_logs
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
 
 def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProgram:
     shapes = (tuple({0: Dim.AUTO} if one else None for one in free),)
-    with traceback.preserve_node_meta(), _silenced():
+    # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
+    with traceback.preserve_node_meta(), without_logs(logging.CRITICAL), redirect_stderr(StringIO()):
         traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
     _let_go(traced)
     return traced
@@ -145,15 +146,3 @@ def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Export
             f"{type(flat.model).__name__}: its forward writes into one of its inputs. Let it write into a copy."
         )
     return Exported(graph, constants, free_batch, flat.structure.spec)
-
-
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """Keep torch's own account of a failed trace off the screen: what matters of it goes into the CaptureError."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with redirect_stderr(StringIO()):
-            yield
-    finally:
-        logging.disable(before)

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from quaver.program import Program
 
@@ -24,11 +25,10 @@ class Average:
         }
         self.values = {name: tensor.clone() for name, tensor in self.live.items()}
 
-    @torch.no_grad()
     def update(self, step: int) -> None:
         """Let the weights after ``step`` in."""
-        decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.values.values()), list(self.live.values()), 1 - decay)
+        average = get_ema_multi_avg_fn(min(self.decay, (1 + step) / (10 + step)))  # type: ignore[no-untyped-call]
+        average(list(self.values.values()), list(self.live.values()), step)
 
     @torch.no_grad()
     def swap(self) -> None:
