@@ -17,16 +17,16 @@ LIBRARIES = ("timm", "torchvision")
 WITH_AUXILIARY = ("googlenet", "inception_v3")  # of torchvision: in training they give further logits of auxiliary layers
 
 
-def split(name: str) -> tuple[str, bool, str]:
-    """``timm/resnet18`` as library, True and name; both ``/`` and ``:`` are in use.
+def split(name: str) -> tuple[str, str]:
+    """``timm/resnet18`` as library and name; both ``/`` and ``:`` are in use.
 
     >>> split("timm/resnet18"), split("torchvision:vgg11"), split("resnet18")
-    (('timm', True, 'resnet18'), ('torchvision', True, 'vgg11'), ('', False, 'resnet18'))
+    (('timm', 'resnet18'), ('torchvision', 'vgg11'), ('', 'resnet18'))
     """
     for library in LIBRARIES:
         if name.startswith((f"{library}/", f"{library}:")):
-            return library, True, name[len(library) + 1 :]
-    return "", False, name
+            return library, name[len(library) + 1 :]
+    return "", name
 
 
 def is_outside(name: str) -> bool:
@@ -35,7 +35,7 @@ def is_outside(name: str) -> bool:
     >>> is_outside("package.module:function"), is_outside("timm/resnet18"), is_outside("resnet18")
     (True, True, False)
     """
-    return ":" in name or split(name)[1]
+    return ":" in name or split(name)[0] != ""
 
 
 def from_library(library: str, name: str, options: dict[str, Any]) -> nn.Module:

@@ -98,12 +98,8 @@ def figures_of(run: Run) -> Figures:
             setattr(found, name, value)
     cpu = run.bench.get("cpu") or run.verify.get("cpu") or run.report.get("cpu")
     found.cpu = _cpu(cpu)
-    try:
+    with run.troubled_by("bench"):
         _speed(found, run.bench)
-    except (LookupError, TypeError, ValueError) as error:
-        run.troubles.append(
-            f"{run.folder}: what quaver bench says is not as it was written: {type(error).__name__} {error}."
-        )
     return found
 
 

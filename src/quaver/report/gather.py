@@ -1,7 +1,8 @@
 """The records of a run, from the files of its folder; what is not there is named, with the command that makes it."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,6 +49,15 @@ class Run:
     def __post_init__(self) -> None:
         self.name = self.name or self.folder.resolve().name
 
+    @contextmanager
+    def troubled_by(self, command: str) -> Iterator[None]:
+        """While a command's record is looked through: one that is not as it was written is a trouble, and passed over."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            words = f"what quaver {command} says is not as it was written: {type(error).__name__} {error}."
+            self.troubles.append(f"{self.folder}: {words}")
+
     @property
     def missing(self) -> list[tuple[str, str]]:
         """What is not there, and the command that makes it."""
@@ -83,17 +93,22 @@ def told_apart(runs: list[Run]) -> list[Run]:
     return runs
 
 
-def is_figure(value: Any) -> bool:
-    """Whether a record's value is a number that can be measured: finite, and not below zero.
+def is_number(value: Any) -> bool:
+    """Whether a record's value is a finite number that a float can hold.
 
-    >>> is_figure(0.5), is_figure(float("nan")), is_figure(True), is_figure("0.5")
+    >>> is_number(-0.5), is_number(float("nan")), is_number(True), is_number("0.5")
     (True, False, False, False)
     """
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def is_figure(value: Any) -> bool:
+    """Whether a record's value is a number that can be measured: finite, and not below zero."""
+    return is_number(value) and value >= 0
 
 
 def measured(value: Any) -> Any:
-    """A figure of a record as it is; what is none is a ValueError."""
+    """A figure of a record as it is; anything else is a ValueError."""
     if not is_figure(value):
         raise ValueError(f"{value!r} is no figure")
     return value

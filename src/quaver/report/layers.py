@@ -71,15 +71,10 @@ def rows_of(run: Run) -> list[Row]:
     asked = " ".join(run.program.history) if run.program is not None else ""
     for row in rows:
         row.bits = row.bits or _bits(row, asked)
-    parts = (
-        (_add_execution, run.bench, "what quaver bench says"),
-        (_add_differences, run.verify, "what quaver verify says"),
-    )
-    for add, record, words in parts:
-        try:
-            add(record, by_name)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            run.troubles.append(f"{run.folder}: {words} is not as it was written: {type(error).__name__} {error}.")
+    with run.troubled_by("bench"):
+        _add_execution(run.bench, by_name)
+    with run.troubled_by("verify"):
+        _add_differences(run.verify, by_name)
     return rows
 
 

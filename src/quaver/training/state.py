@@ -14,7 +14,7 @@ from quaver.records import Figure, decoded
 from quaver.training.average import Average
 from quaver.training.checkpoint import Checkpoint
 from quaver.training.listener import Position
-from quaver.training.watchdog import Watchdog
+from quaver.training.watchdog import Seen, Watchdog
 
 Tensors = dict[str, Tensor]
 
@@ -52,7 +52,7 @@ class State:
             "rollbacks": self.rollbacks,
             "metrics": self.metrics,
             "optimizers": plain,
-            "watchdog": self.watchdog.state(),
+            "watchdog": asdict(self.watchdog.seen),
         }
 
     @torch.no_grad()
@@ -74,18 +74,9 @@ class State:
                 f"checkpoint {checkpoint.name}: it is of another model, or of other options: {error}. Go on with the "
                 "options that the run was started with."
             ) from error
-        self.watchdog.restore(asdict(record.watchdog))
+        self.watchdog.restore(record.watchdog)
         self.at, self.lr_factor = record.at, record.lr_factor
         self.rollbacks, self.metrics = record.rollbacks, dict(record.metrics)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What a watchdog remembers."""
-
-    first: dict[str, Figure]
-    last: dict[str, Figure]
-    suspects: list[str]
 
 
 @dataclass(frozen=True)
@@ -105,7 +96,7 @@ class _Record:
     rollbacks: list[str]
     metrics: dict[str, Figure]
     optimizers: list[_Plain]
-    watchdog: _Seen
+    watchdog: Seen
 
 
 def optimizers_for(program: Program, phase: Phase) -> list[Optimizer]:
