@@ -324,7 +324,7 @@ def test_event_files_hold_the_figures(tmp_path):
 @pytest.mark.parametrize(("installed", "engine"), [(True, "onnxruntime"), (False, "openvino")])
 def test_what_is_trained_for_an_engine_runs_on_it_if_it_is_there(tmp_path, monkeypatch, installed, engine):
     if not installed:
-        monkeypatch.setattr("quaver.experiment.outcome.find_spec", lambda name: name if name == engine else None)
+        monkeypatch.setattr("quaver.experiment.results.find_spec", lambda name: name if name == engine else None)
 
     flags = ["--float_epochs", "0", "--num_epochs", "1", "--target", "onnx"]
     done = run("quantize", *SMALL, *flags, "--model_save_dir", tmp_path)

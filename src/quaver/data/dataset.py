@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from quaver.data.augment import CROP_DRAWS, SHIFT_DRAWS, random_crop, shifted
-from quaver.data.chance import uniform
+from quaver.data.counter_rng import uniform
 from quaver.data.images import cut_out, normalized, read_pixels
 
 SMALL = 64  # pixels: up to this, images are shifted in training; larger ones are cropped

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from quaver.config.check import check, whole
-from quaver.data.chance import order
+from quaver.data.counter_rng import permutation
 from quaver.data.dataset import ImageData
 from quaver.errors import ConfigError, DataError, QuaverError
 
@@ -80,7 +80,7 @@ class Loader:
     def plan(self, epoch: int) -> list[list[int]]:
         """Which images this rank reads in an epoch, batch by batch."""
         count = len(self.dataset)
-        numbers = order(self.seed, epoch, count).tolist() if self.shuffle else range(count)
+        numbers = permutation(self.seed, epoch, count).tolist() if self.shuffle else range(count)
         return [list(numbers[part]) for part in self._slices()]
 
     def _slices(self) -> list[slice]:

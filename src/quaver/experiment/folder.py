@@ -12,7 +12,7 @@ from torch import Tensor
 from quaver.config.load import Command
 from quaver.config.recipe import Recipe
 from quaver.errors import ConfigError, StorageError
-from quaver.experiment.previous import EVERYTHING, RESULTS, set_aside
+from quaver.experiment.archive import EVERYTHING, RESULTS, set_aside
 from quaver.files import write_atomically
 from quaver.formats import Format
 from quaver.records import replace_non_finite

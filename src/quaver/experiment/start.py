@@ -11,8 +11,8 @@ from quaver.config.options import as_written
 from quaver.config.recipe import Recipe
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.folder import FORMAT, RunFolder
-from quaver.experiment.plausible import dataset_name, problems_of
-from quaver.models.outside import is_outside
+from quaver.experiment.recipe_checks import dataset_name, recipe_problems
+from quaver.models.external import is_external
 from quaver.records import Figure, MisfitError, decoded
 from quaver.training.checkpoint import Checkpoint, Say
 
@@ -126,7 +126,7 @@ def _go_on(
 
 def _code(recipe: Recipe) -> dict[str, str]:
     """The flags that choose code: the model and its options, if it is not one of the zoo."""
-    if not is_outside(recipe.model):
+    if not is_external(recipe.model):
         return {}
     options = {"model_options": as_written(recipe.model_options)} if recipe.model_options else {}
     return {"model": recipe.model, **options}
@@ -165,6 +165,6 @@ def _changed(stored: dict[str, Any], now: dict[str, Any], prefix: str = "") -> l
 
 
 def _refuse_implausible(recipe: Recipe, command: Command) -> None:
-    found = problems_of(recipe, command)
+    found = recipe_problems(recipe, command)
     if found:
         raise ConfigError("\n".join(found))

@@ -8,7 +8,7 @@ from torch import nn
 
 from quaver.config.check import nearest
 from quaver.errors import ConfigError
-from quaver.models import outside
+from quaver.models import external
 from quaver.models.googlenet import googlenet
 from quaver.models.mobilenet_v1 import mobilenet_v1
 from quaver.models.mobilenet_v2 import mobilenet_v2
@@ -46,14 +46,14 @@ def build(name: str, *, num_classes: int | None = None, image_size: int | None =
     """
     wishes = {"num_classes": num_classes, "image_size": image_size, "small_images": _is_small(image_size)}
     given = {key: value for key, value in wishes.items() if value is not None}
-    library, rest = outside.split(name)
+    library, rest = external.split(name)
     if library:
         if num_classes is not None:
             options = {"num_classes": num_classes} | options
-        return outside.from_library(library, rest, options)
+        return external.from_library(library, rest, options)
     if ":" in name:
-        factory = outside.factory(name)
-        return outside.checked(name, factory(**_accepted(factory, given) | options))
+        factory = external.factory(name)
+        return external.checked(name, factory(**_accepted(factory, given) | options))
     factory = ZOO[canonical(name)]
     _refuse_unknown(name, factory, options)
     return factory(**_accepted(factory, given) | options)

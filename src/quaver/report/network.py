@@ -4,7 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from quaver.report.gather import Run
-from quaver.report.lanes import Layout, laid_out
+from quaver.report.graph_layout import Layout, laid_out
 from quaver.report.layers import Row
 from quaver.report.words import decibels, percent
 

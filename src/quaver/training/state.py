@@ -11,8 +11,8 @@ from quaver.config.recipe import Phase
 from quaver.errors import StorageError
 from quaver.program import Program
 from quaver.records import Figure, decoded
-from quaver.training.average import Average
 from quaver.training.checkpoint import Checkpoint
+from quaver.training.ema import EMA
 from quaver.training.listener import Position
 from quaver.training.watchdog import Seen, Watchdog
 
@@ -30,7 +30,7 @@ class State:
     program: Program
     optimizers: list[Optimizer]
     watchdog: Watchdog
-    average: Average | None = None
+    average: EMA | None = None
     at: Position = field(default_factory=Position)
     lr_factor: float = 1.0
     rollbacks: list[str] = field(default_factory=list)

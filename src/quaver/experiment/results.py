@@ -10,9 +10,9 @@ from torch import Tensor
 from quaver.data import Loader
 from quaver.deployment import write_tree
 from quaver.detection import Detection
+from quaver.experiment.components import Components
 from quaver.experiment.folder import RunFolder
-from quaver.experiment.journey import Trained
-from quaver.experiment.setting import Setting
+from quaver.experiment.training_run import Trained
 from quaver.export import form_for
 from quaver.measure.verify import verify
 from quaver.pipeline import convert
@@ -22,22 +22,21 @@ from quaver.runtime import load
 from quaver.targets import EXECUTORCH, ONNX, OPENVINO, TARGETS, Target
 
 
-def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
+def float_report(components: Components, trained: Trained) -> dict[str, Any]:
     """The figures of a float run."""
-    return (
-        _about(setting) | _named("fp32", trained.figures) | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
-    )
+    figures = _named("fp32", trained.figures)
+    return _about(components) | figures | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
 
 
-def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
+def int8_report(components: Components, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
     """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
     frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
     left_out: list[str] = []
     write_tree(frozen, folder.path, left_out=left_out.append)
     ops = int8.ops()
-    report = _about(setting) | _named("fp32", before.figures) | _named("qat", after.figures)
-    target = _target(setting)
-    report |= _named("int8", setting.alone().task.evaluate(form_for(int8, target), setting.alone().test))
+    report = _about(components) | _named("fp32", before.figures) | _named("qat", after.figures)
+    target = _target(components)
+    report |= _named("int8", components.alone().task.evaluate(form_for(int8, target), components.alone().test))
     report |= {
         "fp32_bytes": _bytes(before),
         "int8_bytes": weights_file(folder.path / "int8").stat().st_size,
@@ -46,15 +45,15 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
         "rollbacks": before.rollbacks + after.rollbacks,
         **({"left_out": left_out} if left_out else {}),
     }
-    return report | (_deployed(setting.alone(), folder, int8, target) if setting.recipe.verify_images else {})
+    return report | (_deployed(components.alone(), folder, int8, target) if components.recipe.verify_images else {})
 
 
-def _deployed(setting: Setting, folder: RunFolder, int8: Program, target: Target) -> dict[str, Any]:
+def _deployed(components: Components, folder: RunFolder, int8: Program, target: Target) -> dict[str, Any]:
     """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
     artefact = folder.path / ("mobile" if target is EXECUTORCH else "int8") / f"model{target.suffix}"
-    some = _Some(setting.test, setting.recipe.verify_images)
+    some = _Some(components.test, components.recipe.verify_images)
     result = verify(int8, artefact, (images for images, _ in some))
-    return _named("deployed", setting.task.evaluate(load(artefact), some)) | {
+    return _named("deployed", components.task.evaluate(load(artefact), some)) | {
         "agreement": result.agreement,
         "integers_equal": result.integers_equal,
         "verified_images": result.images,
@@ -64,21 +63,21 @@ def _deployed(setting: Setting, folder: RunFolder, int8: Program, target: Target
     }
 
 
-def _target(setting: Setting) -> Target:
+def _target(components: Components) -> Target:
     """The engine that the model was trained for; where that one is not installed, one that is."""
-    wanted = TARGETS[setting.recipe.quantize.target]
+    wanted = TARGETS[components.recipe.quantize.target]
     return next((target for target in (wanted, OPENVINO, ONNX) if find_spec(target.engine)), wanted)
 
 
-def _about(setting: Setting) -> dict[str, Any]:
-    recipe, task = setting.recipe, setting.task
+def _about(components: Components) -> dict[str, Any]:
+    recipe, task = components.recipe, components.task
     boxes = {"anchors": [list(box) for level in task.anchors for box in level]} if isinstance(task, Detection) else {}
     return {
         "model": recipe.model,
-        "dataset": setting.dataset,
-        "image_shape": list(setting.image_shape),
-        "classes": setting.classes,
-        "test_images": len(setting.test.dataset),
+        "dataset": components.dataset,
+        "image_shape": list(components.image_shape),
+        "classes": components.classes,
+        "test_images": len(components.test.dataset),
         "seed": recipe.seed,
         **boxes,  # without them nobody can read a detector's maps
     }

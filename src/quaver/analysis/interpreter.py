@@ -17,7 +17,7 @@ Look = Callable[[Site, Tensor, Any], None]
 """Told a site, its tensor, and the step that the tensor is counted in (1 for real numbers)."""
 
 
-class Watched(fx.Interpreter):
+class WatchingInterpreter(fx.Interpreter):
     """A program in evaluation that shows each site's tensor to ``look`` when it comes by.
 
     With ``rounding`` it computes what the program computes, on integers. Without, quantizers let values pass: the float

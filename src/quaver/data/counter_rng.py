@@ -24,7 +24,7 @@ def uniform(seed: int, epoch: int, indices: ArrayLike, count: int) -> NDArray[np
     return (scrambled >> np.uint64(11)).astype(np.float64) * np.float64(2.0**-53)
 
 
-def order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
+def permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     """The numbers below ``count``, shuffled for an epoch."""
     return np.argsort(uniform(seed, epoch, np.arange(count), 1)[:, 0], kind="stable")
 

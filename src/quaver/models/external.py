@@ -29,10 +29,10 @@ def split(name: str) -> tuple[str, str]:
     return "", name
 
 
-def is_outside(name: str) -> bool:
+def is_external(name: str) -> bool:
     """Whether a name is not one of the zoo's, but stands for code of others.
 
-    >>> is_outside("package.module:function"), is_outside("timm/resnet18"), is_outside("resnet18")
+    >>> is_external("package.module:function"), is_external("timm/resnet18"), is_external("resnet18")
     (True, True, False)
     """
     return ":" in name or split(name)[0] != ""

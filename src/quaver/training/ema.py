@@ -7,7 +7,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from quaver.program import Program
 
 
-class Average:
+class EMA:
     """``average ← decay·average + (1 − decay)·weights`` after each step, of parameters and batch-norm statistics.
 
     The decay starts low, ``(1 + step)/(10 + step)``, so that the first weights are forgotten soon. Ranges of quantizers are

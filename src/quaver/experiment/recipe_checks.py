@@ -6,18 +6,18 @@ from quaver.analysis import Analysis
 from quaver.config.check import nearest
 from quaver.config.load import Command
 from quaver.config.recipe import QuantPhase, Recipe
-from quaver.data.opening import NAMES
+from quaver.data.by_name import NAMES
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.folder import weights_at
 from quaver.models.by_name import canonical
-from quaver.models.outside import is_outside
+from quaver.models.external import is_external
 
 DETECTORS = ("yolov3_mobilenet_v1",)
 
 
-def problems_of(recipe: Recipe, command: Command) -> list[str]:
+def recipe_problems(recipe: Recipe, command: Command) -> list[str]:
     """Names that nothing goes by, files that are not there, options that exclude each other: a line each."""
-    found = [*_model(recipe), *problems_of_data(recipe)]
+    found = [*_model(recipe), *data_problems(recipe)]
     phase = recipe.quantize if command == "quantize" else recipe.train
     if phase.warmup_epochs > phase.num_epochs:
         found.append(f"warmup_epochs={phase.warmup_epochs:g}: longer than the {phase.num_epochs} epochs there are.")
@@ -54,7 +54,7 @@ def _recognized(place: Path) -> str | None:
 def _model(recipe: Recipe) -> list[str]:
     found = []
     try:
-        known = "" if is_outside(recipe.model) else canonical(recipe.model)
+        known = "" if is_external(recipe.model) else canonical(recipe.model)
         if known and (known in DETECTORS) != (dataset_name(recipe) == "voc"):
             found.append(
                 f"model={recipe.model!r} and dataset={dataset_name(recipe)!r}: one is for detection, the other is not. voc "
@@ -78,7 +78,7 @@ def _analysis(phase: QuantPhase) -> list[str]:
     return []
 
 
-def problems_of_data(recipe: Recipe) -> list[str]:
+def data_problems(recipe: Recipe) -> list[str]:
     """A data set that nothing goes by, or a folder that is not there."""
     found = []
     if recipe.dataset not in ("auto", *NAMES):
