@@ -1,4 +1,4 @@
-"""Values from JSON as typed records; what is read is checked field by field."""
+"""Values from JSON as typed records, checked field by field."""
 
 import json
 import math
@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, NewType, get_args, get_origin, get_type_hints
 
 Figure = NewType("Figure", float)
-"""A number that may be NaN or infinite; a whole one stays whole, so that it is written as it was read."""
+"""A number that may be NaN or infinite; an integer stays one, so that it is written as it was read."""
 
 _WORDS = {int: "a whole number", str: "a text", bool: "true or false", type(None): "null"}
 _SEVERAL = {list: list, tuple: tuple, frozenset: frozenset}

@@ -1,4 +1,4 @@
-"""Keep what others log and warn about, on import and at work, off the screen."""
+"""Keep the logs and warnings of other packages off the screen, on import and in use."""
 
 import logging
 import warnings
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def without_logs(up_to: int = logging.WARNING) -> Iterator[None]:
-    """Nothing is logged up to this level."""
+    """Suppress logs up to this level."""
     before = logging.root.manager.disable
     logging.disable(up_to)
     try:
@@ -19,7 +19,7 @@ def without_logs(up_to: int = logging.WARNING) -> Iterator[None]:
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """Nothing is logged or warned about up to the level of a warning; errors are raised as ever."""
+    """Suppress logs and warnings up to the level of a warning; errors are still raised."""
     with without_logs(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

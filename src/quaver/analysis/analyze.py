@@ -77,10 +77,10 @@ def analyze(
     if sensitivity_images and torch.isfinite(examples).all():
         refuse_not_finite(view, sites, [(_on_its_device(view, examples), None)])  # now, not after the pass
     images = _pass(view, sites, accumulator, kept, batches, on_progress)
-    found = [statistics_of(site, accumulator.tallies[site.name]) for site in sites]
-    tensors = [tensor for tensor in found if tensor is not None]
-    weighed = [statistics_of_weight(weight) for weight in weights(view)]
-    layers = statistics_of_layers(view, sites, tensors, weighed)
+    measured = [statistics_of(site, accumulator.tallies[site.name]) for site in sites]
+    tensors = [tensor for tensor in measured if tensor is not None]
+    weight_statistics = [statistics_of_weight(weight) for weight in weights(view)]
+    layers = statistics_of_layers(view, sites, tensors, weight_statistics)
     summary, proposal = None, None
     if sensitivity_images:
         ready = with_ranges(program if is_own else copy.deepcopy(program), tensors).clone(for_test=True)
@@ -99,7 +99,7 @@ def analyze(
         batches=accumulator.batches,
         moving_rate=moving_rate,
         tensors=tensors,
-        weights=weighed,
+        weights=weight_statistics,
         layers=layers,
         sensitivity=summary,
         proposal=proposal,

@@ -82,15 +82,15 @@ def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProg
     # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
     with traceback.preserve_node_meta(), without_logs(logging.CRITICAL), redirect_stderr(StringIO()):
         traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
-    _let_go(traced)
+    _free_shapes(traced)
     return traced
 
 
-def _let_go(traced: ExportedProgram) -> None:
-    """Have what torch knows about the sizes of a trace go with the trace.
+def _free_shapes(traced: ExportedProgram) -> None:
+    """Free what torch keeps about the sizes of a trace together with the trace.
 
-    It holds the inputs, whose sizes hold it: in C++, where no garbage collector looks. Caches of torch's hold it, too, some
-    without a bound (both seen in 2.13: 0.3 MB for each capture of two layers).
+    It holds the inputs, whose sizes hold it: a cycle in C++, which no garbage collector sees. Some of torch's caches, which
+    have no bound, hold it as well (both seen in 2.13: 0.3 MB for each capture of two layers).
     """
     for node in traced.graph.nodes:
         sizes = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
@@ -118,15 +118,15 @@ def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Export
     inline_no_grad(graph, traced.graph_module)
     tensors = [*flat.model.named_parameters(), *flat.model.named_buffers()]
     first_name = {id(tensor): name for name, tensor in reversed(tensors)}  # tied weights go by their first name
-    known = dict(flat.named_parameters(remove_duplicate=False)) | dict(flat.named_buffers(remove_duplicate=False))
+    stored = dict(flat.named_parameters(remove_duplicate=False)) | dict(flat.named_buffers(remove_duplicate=False))
     readers: dict[str, fx.Node] = {}
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     for node, spec in zip(placeholders, traced.graph_signature.input_specs, strict=True):
         if spec.kind is InputKind.USER_INPUT:
             continue
         assert spec.target is not None
-        if spec.target in known:
-            name = first_name[id(known[spec.target])]
+        if spec.target in stored:
+            name = first_name[id(stored[spec.target])]
         else:
             name = f"constants.{spec.target.replace('.', '_')}"
             constants[name] = traced.constants[spec.target]

@@ -1,4 +1,4 @@
-"""Random numbers that are a pure function of where they are used: seed, epoch and index, nothing that runs along.
+"""A counter-based random number generator: a pure function of seed, epoch and index, without state.
 
 A run that was interrupted sees the same order and the same pixels again, with any number of worker processes.
 """

@@ -2,7 +2,7 @@
 
 A pickle is a program for a small stack machine. Its instructions are looked through first, and only those that a table of
 numbers consists of may pass. The few functions that numpy's arrays are pickled with are known by their names: stand-ins
-here do what they would do, for arrays of bytes (``uint8``) only. Whatever else there is, is an error.
+here do what they would do, for arrays of bytes (``uint8``) only. Anything else is an error.
 """
 
 import math
@@ -39,7 +39,7 @@ def read_table(content: bytes) -> Any:
         table = _Reader(BytesIO(content), encoding="bytes").load()
     except PickleError:
         raise
-    # cut off; a value taken from an empty stack; an odd key; a call of what is no function
+    # cut off; a value taken from an empty stack; a key without a value; a call of something that is not a function
     except (pickle.UnpicklingError, ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
         raise PickleError(f"it is no whole pickle: {error}") from error
     return {key: _value(item) for key, item in table.items()} if isinstance(table, dict) else table

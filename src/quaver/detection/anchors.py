@@ -46,7 +46,7 @@ def published_anchors(image_size: int) -> Anchors:
 
 
 def anchors_of(numbers: Sequence[float]) -> Anchors:
-    """Nine boxes from 18 numbers, widths and heights by turns: three for each map, the finest map's first.
+    """Nine boxes from 18 numbers, width and height in turn: three for each map, the finest map's first.
 
     >>> anchors_of(range(18))[0]
     ((0, 1), (2, 3), (4, 5))

@@ -1,4 +1,4 @@
-"""What a run works with: a machine, the other processes, data, a task, a model."""
+"""What a run works with: a device, the other processes, data, a task, a model."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +20,7 @@ from quaver.training.task import Task
 
 @dataclass(frozen=True)
 class Components:
-    """The recipe's words as things."""
+    """What the recipe names, built: device, data, task and model."""
 
     recipe: Recipe
     ranks: Ranks
@@ -49,7 +49,7 @@ class Components:
         )
 
     def alone(self) -> "Components":
-        """The same for this process without the others, who may have left."""
+        """The same for this process alone: the others may have left."""
         test = Loader(self.test.dataset, self.recipe.batch_size, shuffle=False, workers=self.recipe.workers)
         task = Classification() if isinstance(self.task, Classification) else self.task
         return replace(self, ranks=Ranks(), test=test, task=task)
@@ -62,7 +62,7 @@ class Components:
 
 
 def build_components(recipe: Recipe, ranks: Ranks) -> Components:
-    """Find the machine, open the data."""
+    """Choose the device, open the data."""
     accelerator = wants_accelerator(recipe)
     device = torch.device("cuda", torch.cuda.current_device()) if accelerator else torch.device("cpu")
     name = dataset_name(recipe)

@@ -1,4 +1,4 @@
-"""What comes of a run: the artefacts, and the figures of the report. No times in it: equal runs leave equal files."""
+"""The results of a run: artefacts, and the figures of the report. No times: equal runs leave equal files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -40,7 +40,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A run on its way: where it started, what it works with, and who listens."""
+    """A run in progress: how it started, what it works with, and who is told."""
 
     start: Start
     components: Components
@@ -146,7 +146,7 @@ class TrainingRun:
         return Trained(program, figures, trainer.state.rollbacks)
 
     def say(self, words: str) -> None:
-        """Tell everyone who listens."""
+        """Tell every listener."""
         for listener in self.listeners:
             listener.said(words)
 

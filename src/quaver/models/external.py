@@ -1,4 +1,4 @@
-"""Models that are not ours: a function of the user's, timm's, torchvision's. Nothing here downloads weights."""
+"""External models: the user's own function, timm, torchvision. Nothing here downloads weights."""
 
 import importlib
 import os
@@ -39,7 +39,7 @@ def is_external(name: str) -> bool:
 
 
 def from_library(library: str, name: str, options: dict[str, Any]) -> nn.Module:
-    """A library's model with fresh weights, or with those that ``options`` ask it for by its own words."""
+    """A library's model with fresh weights, or with those that ``options`` ask for as the library calls them."""
     try:
         module = importlib.import_module(library if library == "timm" else "torchvision.models")
     except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError when it does not fit torch

@@ -48,19 +48,19 @@ def _stages(title: str, figures: Figures, measure: str) -> Card | None:
         label: getattr(figures, f"{label.split()[0]}_{measure}") for label in ("float", "simulated int8", "deployed int8")
     }
     elsewhere = getattr(figures, f"elsewhere_{measure}")
-    known = [(label, value) for label, value in values.items() if value is not None]
-    if not known:
+    measured = [(label, value) for label, value in values.items() if value is not None]
+    if not measured:
         return None
     reference = values["float"]
     lines = [
         Line(label, percent(value), note="" if reference is None or label == "float" else points(value - reference))
-        for label, value in known
+        for label, value in measured
     ]
     if elsewhere is not None:  # other images: no difference to be told
         count = figures.elsewhere_images
         others = "other images" if count in (None, figures.images) else f"{count:,} images"
         lines.append(Line(f"deployed, {others}", percent(elsewhere)))
-    label, value = known[-1]
+    label, value = measured[-1]
     images = "" if figures.images is None else f" on {figures.images:,} images"
     return Card(title, percent(value), f"{label}{images}", lines)
 
@@ -69,11 +69,11 @@ def _two(
     title: str, first: float | None, second: float | None, words: Callable[[float], str], better: str, note: str
 ) -> Card | None:
     """A figure of float and of int8, each with a bar."""
-    known = {label: value for label, value in (("float", first), ("int8", second)) if value is not None}
-    if not known:
+    values = {label: value for label, value in (("float", first), ("int8", second)) if value is not None}
+    if not values:
         return None
-    longest = max(known.values()) or 1.0
-    lines = [Line(label, words(value), bar=value / longest, style=label) for label, value in known.items()]
+    longest = max(values.values()) or 1.0
+    lines = [Line(label, words(value), bar=value / longest, style=label) for label, value in values.items()]
     headline = lines[-1].value
     if first and second:
         headline = f"{times(first / second)} {better}"

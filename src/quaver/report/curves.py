@@ -32,7 +32,7 @@ class Chart:
 
 def charts_of(runs: list[Run]) -> list[Chart]:
     """The charts for which there are values."""
-    found = []
+    charts = []
     for title, kind, key in CHARTS:
         chart = Chart(title, kind)
         phases: dict[int, dict[str, float]] = {}
@@ -50,8 +50,8 @@ def charts_of(runs: list[Run]) -> list[Chart]:
             chart.marks = [
                 {"run": index, "x": x, "label": phase} for index, starts in marked.items() for phase, x in starts.items()
             ]
-            found.append(chart)
-    return found
+            charts.append(chart)
+    return charts
 
 
 def _parts(records: list[Record], key: str) -> tuple[list[list[tuple[float, float]]], dict[str, float]]:

@@ -195,7 +195,7 @@ def _lines(path: Path) -> list[Record]:
         lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: cannot be read: {error}.") from error
-    found = []
+    records = []
     for index, line in enumerate(lines):
         try:
             record = parse_json(line)
@@ -204,5 +204,5 @@ def _lines(path: Path) -> list[Record]:
                 break
             raise StorageError(f"{path}: line {index + 1} cannot be read: {error}.") from error
         if isinstance(record, dict):
-            found.append(record)
-    return found
+            records.append(record)
+    return records

@@ -48,7 +48,7 @@ class Row:
 
     @property
     def is_float(self) -> bool:
-        """Does it compute in float, by the engine's word or else by the program's?"""
+        """Whether it computes in float: as the engine says, or else the program."""
         return self.executed.startswith(("f", "bf")) if self.executed else self.precision == "float"
 
 
@@ -145,8 +145,8 @@ def _add_execution(bench: Record, rows: dict[str, Row]) -> None:
     layers = profiles[0]["layers"] if profiles else []
     times = [(str(layer["precision"]), measured(layer["microseconds"]), measured(layer["share"])) for layer in layers]
     for layer, (precision, microseconds, share) in zip(layers, times, strict=True):
-        known = [rows[name] for name in layer.get("ops", []) if name in rows]
-        for position, row in enumerate(known):
+        computed = [rows[name] for name in layer.get("ops", []) if name in rows]
+        for position, row in enumerate(computed):
             if not row.executed:
                 row.executed, row.kernel = precision, str(layer.get("kernel", ""))
             if position == 0:  # one time for several ops: it is the first one's
@@ -155,7 +155,7 @@ def _add_execution(bench: Record, rows: dict[str, Row]) -> None:
 
 
 def _add_differences(verify: Record, rows: dict[str, Row]) -> None:
-    """The share of integers that the engine computed otherwise."""
+    """The share of integers that the engine computed differently."""
     layers = verify.get("layers", [])
     shares = {layer["name"]: measured(layer["differ"]) / measured(layer["size"]) for layer in layers if layer["size"]}
     for name in shares.keys() & rows.keys():

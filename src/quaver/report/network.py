@@ -73,9 +73,9 @@ def network(run: Run, rows: list[Row], ids: dict[str, str]) -> Picture | None:
     """The picture, its nodes linked by name to the rows of the table; None without a saved program."""
     if run.program is None:
         return None
-    known = {row.name: row for row in rows}
+    rows_by_name = {row.name: row for row in rows}
     inputs = list(run.program.inputs)
-    hosts = {row.name: row.host for row in rows if row.precision == "fused" and row.host in known}
+    hosts = {row.name: row.host for row in rows if row.precision == "fused" and row.host in rows_by_name}
 
     def shown(name: str) -> str:
         """The op that a fused one is part of; through several, if need be."""
@@ -92,7 +92,7 @@ def network(run: Run, rows: list[Row], ids: dict[str, str]) -> Picture | None:
         reads.setdefault(title, {}).update(dict.fromkeys(sources))
     layout = laid_out(_in_order(reads))
     plan = _Plan(layout)
-    nodes = [_node(plan, name, known.get(name), ids) for name in layout.places]
+    nodes = [_node(plan, name, rows_by_name.get(name), ids) for name in layout.places]
     return Picture(run.name, plan.width, plan.height, plan.edges(), nodes)
 
 

@@ -53,7 +53,7 @@ class Checkpoints:
         return Store(self.folder, FORMAT, "tensors")
 
     def names(self) -> list[str]:
-        """Every checkpoint that was finished, oldest first; files of others are none."""
+        """Every finished checkpoint, oldest first; files in another format do not count."""
         found = (path for path in self.folder.glob("*.json") if NAME.fullmatch(path.stem))
         return sorted(path.stem for path in found if not FORMAT.is_foreign(path))
 

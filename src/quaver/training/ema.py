@@ -1,4 +1,4 @@
-"""A moving average of the weights, which often is a better model than the weights themselves."""
+"""An exponential moving average (EMA) of the weights, often a better model than the weights themselves."""
 
 import torch
 from torch import Tensor
@@ -26,13 +26,13 @@ class EMA:
         self.values = {name: tensor.clone() for name, tensor in self.live.items()}
 
     def update(self, step: int) -> None:
-        """Let the weights after ``step`` in."""
+        """Take in the weights after ``step``."""
         average = get_ema_multi_avg_fn(min(self.decay, (1 + step) / (10 + step)))  # type: ignore[no-untyped-call]
         average(list(self.values.values()), list(self.live.values()), step)
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Put the average in the place of the weights and the weights in its own; twice is as before."""
+        """Swap the average and the weights; a second call swaps them back."""
         for name, live in self.live.items():
             kept = live.clone()
             live.copy_(self.values[name])

@@ -1,4 +1,4 @@
-"""Who hears how training goes: a screen, a file of metrics, TensorBoard."""
+"""Where the progress of training goes: a screen, a file of metrics, TensorBoard."""
 
 import json
 import os
@@ -37,7 +37,7 @@ class Line:
 
 
 class Listener:
-    """Hears everything and does nothing; subclasses do what they like."""
+    """Is told everything and does nothing; subclasses override what they need."""
 
     def started(self, phase: str, at: Position, steps_per_epoch: int, epochs: int) -> None:
         """Training begins, or goes on, at a position."""
@@ -55,7 +55,7 @@ class Listener:
         """Something a user should know."""
 
     def mark(self) -> int:
-        """Where this listener's record stands; what is behind it may be cut off again."""
+        """The length of this listener's record; what is written after it may be cut off again."""
         return 0
 
     def cut(self, mark: int) -> None:
@@ -91,7 +91,7 @@ class MetricsFile(Listener):
         with self._words(), open(self.path, "ab") as file:
             file.write(f"{line}\n".encode())
             file.flush()
-            os.fsync(file.fileno())  # what a checkpoint counts on must outlast a crash as it does
+            os.fsync(file.fileno())  # a checkpoint counts on it, so it must survive a crash as the checkpoint does
 
     @contextmanager
     def _words(self) -> Iterator[None]:

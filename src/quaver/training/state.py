@@ -1,4 +1,4 @@
-"""All that a run is at one moment: what a checkpoint holds, and what going on from it puts back."""
+"""The state of a run: what a checkpoint holds, and what resuming from it restores."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -57,7 +57,7 @@ class State:
 
     @torch.no_grad()
     def put_back(self, checkpoint: Checkpoint) -> None:
-        """Be as it was when the checkpoint was taken."""
+        """Restore the state at the time of the checkpoint."""
         tensors = checkpoint.tensors
         try:
             record: _Record = decoded(_Record, {name: checkpoint.record[name] for name in _Record.__annotations__})

@@ -63,7 +63,7 @@ class Watchdog:
         if self.ranges:
             parts.append(torch.stack([quantizer.threshold for quantizer in self.ranges.values()]))
             parts.append(torch.stack([quantizer.nonfinite for quantizer in self.ranges.values()]).float())
-        values = torch.cat(parts).cpu()  # the one time that it waits
+        values = torch.cat(parts).cpu()  # the only wait for the device
         loss, sizes, rest = values[0], values[1 : 1 + len(weights)], values[1 + len(weights) :]
         thresholds, bad = rest.chunk(2) if self.ranges else (rest, rest)
         for quantizer in self.ranges.values():
@@ -111,14 +111,14 @@ class Watchdog:
 
 
 class _Probe:
-    """An evaluation view with its ears open: it rounds tensor by tensor, as written, instead of computing on integers."""
+    """An evaluation view with hooks: it rounds tensor by tensor, as written, instead of computing on integers."""
 
     def __init__(self, program: Program, names: list[str]) -> None:
         self.view = program.clone(for_test=True)
         self.run = Executable(self.view, self.view.graphs[EVAL])
         self.seen: dict[str, Tensor] = {}
         for name in names:
-            self.view.quantizer(name).register_forward_pre_hook(partial(self._hear, name))
+            self.view.quantizer(name).register_forward_pre_hook(partial(self._observe, name))
 
     def found(self, images: Tensor) -> dict[str, tuple[float, float]]:
         """For each tensor the part of it beyond its range, and its largest value."""
@@ -127,7 +127,7 @@ class _Probe:
         values = torch.stack(list(self.seen.values())).tolist() if self.seen else []
         return {name: (share, largest) for name, (share, largest) in zip(self.seen, values, strict=True)}
 
-    def _hear(self, name: str, quantizer: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def _observe(self, name: str, quantizer: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(quantizer, Quantizer)
         values = inputs[0].detach().float().abs()
         found = torch.stack([(values > quantizer.threshold).float().mean(), values.amax()])
