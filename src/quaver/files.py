@@ -12,10 +12,20 @@ from secrets import token_hex
 from types import TracebackType
 from typing import BinaryIO
 
+from quaver.errors import QuaverError, StorageError
 from quaver.locks import try_lock
 
 _OPEN_FILE = re.compile(r"/(?:dev|proc/(?:self|thread-self))/fd/(\d+)")
 _STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+
+
+@contextmanager
+def writing(place: Path | str, way_out: str, kind: type[QuaverError] = StorageError) -> Iterator[None]:
+    """While ``place`` is written: an error of the disk becomes one of ours that names it, and says the ``way_out``."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{place}: could not be written: {error}. {way_out}") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from quaver.errors import StorageError
-from quaver.files import destination, is_stream, write_atomically
+from quaver.files import destination, is_stream, write_atomically, writing
 from quaver.measure.verify import verdict
 
 
@@ -17,7 +16,7 @@ def refuse_unwritable(path: Path | None) -> None:
     """An error now, not after the work, where a file could not be written; its folder is made."""
     if path is None:
         return
-    try:
+    with writing(f"--json {path}", "Name another file."):
         if path.is_dir():
             raise IsADirectoryError("this is a folder")
         if is_stream(path):
@@ -25,8 +24,6 @@ def refuse_unwritable(path: Path | None) -> None:
         place = destination(path).parent
         place.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=place).close()
-    except OSError as error:
-        raise StorageError(f"--json {path}: could not be written: {error}. Name another file.") from error
 
 
 def fail_where_verify_failed(console: Console, report: dict[str, Any]) -> None:
@@ -45,7 +42,5 @@ def write_report(path: Path, report: dict[str, Any]) -> None:
 
 def write_file(path: Path, content: bytes) -> None:
     """A file of a command, in one step."""
-    try:
+    with writing(path, "What was there is untouched."):
         write_atomically(path, content)
-    except OSError as error:
-        raise StorageError(f"{path}: could not be written: {error}. What was there is untouched.") from error

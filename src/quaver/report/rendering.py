@@ -1,11 +1,10 @@
-"""The templates of the page, filled in. All that is put into them is escaped, but for what is marked as HTML already."""
+"""The templates of the page, filled in. Everything put into them is escaped, except our own style sheet and scripts."""
 
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from quaver.report.words import percent
 
@@ -15,9 +14,9 @@ def rendered(template: str, **content: Any) -> str:
     return _environment().get_template(template).render(content)
 
 
-def asset(name: str) -> Markup:
-    """A style sheet or script of this package, to be put into a page as it is."""
-    return Markup(files("quaver.report").joinpath("assets", name).read_text("utf-8"))
+def asset(name: str) -> str:
+    """A style sheet or script of this package."""
+    return files("quaver.report").joinpath("assets", name).read_text("utf-8")
 
 
 @cache

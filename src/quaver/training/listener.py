@@ -2,14 +2,15 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quaver.errors import ConfigError, StorageError
+from quaver.files import writing
 from quaver.records import replace_non_finite
+
+MAKE_ROOM = "Make room, then go on."
 
 
 @dataclass(frozen=True)
@@ -82,23 +83,16 @@ class MetricsFile(Listener):
 
     def cut(self, mark: int) -> None:
         """The file as it was at the mark."""
-        with self._words():
+        with writing(self.path, MAKE_ROOM):
             if self.mark() > mark:
                 os.truncate(self.path, mark)
 
     def _write(self, record: dict[str, Any]) -> None:
         line = json.dumps(replace_non_finite(record, str))
-        with self._words(), open(self.path, "ab") as file:
+        with writing(self.path, MAKE_ROOM), open(self.path, "ab") as file:
             file.write(f"{line}\n".encode())
             file.flush()
             os.fsync(file.fileno())  # a checkpoint counts on it, so it must survive a crash as the checkpoint does
-
-    @contextmanager
-    def _words(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(f"{self.path}: could not be written: {error}. Make room, then go on.") from error
 
 
 class TensorBoard(Listener):
