@@ -5,7 +5,8 @@ from torch import nn
 
 import quaver
 from quaver.analysis.sensitivity import with_float
-from quaver.int8.lowering import lower
+from quaver.engines import DEFAULT
+from quaver.graph.nodes import is_op, op_of
 from quaver.program import EVAL
 from quaver.program.views import Executable
 
@@ -161,13 +162,15 @@ def test_layers_that_only_move_values_are_not_scored(patterns, images):
 def test_with_every_op_float_the_graph_computes_the_float_network(trained, patterns, images):
     graph = with_float(trained.graphs[EVAL], trained.placements.quantized)
 
-    result = Executable(trained.clone(for_test=True), lower(graph))(images)[0]
+    result = Executable(trained.clone(for_test=True), DEFAULT.lowering().run(graph))(images)[0]
 
     assert torch.equal(result, patterns.eval()(images))
 
 
 def test_with_no_op_float_the_graph_computes_what_the_program_computes(trained, images):
-    result = Executable(trained.clone(for_test=True), lower(with_float(trained.graphs[EVAL], ())))(images)[0]
+    result = Executable(trained.clone(for_test=True), DEFAULT.lowering().run(with_float(trained.graphs[EVAL], ())))(images)[
+        0
+    ]
 
     assert torch.equal(result, trained(images))
 
@@ -175,7 +178,7 @@ def test_with_no_op_float_the_graph_computes_what_the_program_computes(trained, 
 def test_an_op_that_is_left_float_leaves_its_neighbours_as_they_were(trained):
     graph = with_float(trained.graphs[EVAL], {"left"})
 
-    read = {node.meta["op"].name: [one.op for one in node.all_input_nodes] for node in graph.nodes if "op" in node.meta}
+    read = {op_of(node).name: [one.op for one in node.all_input_nodes] for node in graph.nodes if is_op(node)}
     assert read["left"][0] == "call_function"
     assert read["right"][0] == "call_module"  # the same tensor, rounded
 

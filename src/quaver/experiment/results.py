@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +9,7 @@ from torch import Tensor
 from quaver.data import Loader
 from quaver.deployment import write_tree
 from quaver.detection import Detection
+from quaver.engines import ENGINES, Engine
 from quaver.experiment.components import Components
 from quaver.experiment.folder import RunFolder
 from quaver.experiment.training_run import Trained
@@ -19,7 +19,6 @@ from quaver.pipeline import convert
 from quaver.program import Program
 from quaver.program.storage import weights_file
 from quaver.runtime import load
-from quaver.targets import EXECUTORCH, ONNX, OPENVINO, TARGETS, Target
 
 
 def float_report(components: Components, trained: Trained) -> dict[str, Any]:
@@ -35,8 +34,8 @@ def int8_report(components: Components, folder: RunFolder, before: Trained, afte
     write_tree(frozen, folder.path, left_out=left_out.append)
     ops = int8.ops()
     report = _about(components) | _named("fp32", before.figures) | _named("qat", after.figures)
-    target = _target(components)
-    report |= _named("int8", components.alone().task.evaluate(form_for(int8, target), components.alone().test))
+    engine = _engine(components)
+    report |= _named("int8", components.alone().task.evaluate(form_for(int8, engine), components.alone().test))
     report |= {
         "fp32_bytes": _bytes(before),
         "int8_bytes": weights_file(folder.path / "int8").stat().st_size,
@@ -45,12 +44,12 @@ def int8_report(components: Components, folder: RunFolder, before: Trained, afte
         "rollbacks": before.rollbacks + after.rollbacks,
         **({"left_out": left_out} if left_out else {}),
     }
-    return report | (_deployed(components.alone(), folder, int8, target) if components.recipe.verify_images else {})
+    return report | (_deployed(components.alone(), folder, int8, engine) if components.recipe.verify_images else {})
 
 
-def _deployed(components: Components, folder: RunFolder, int8: Program, target: Target) -> dict[str, Any]:
+def _deployed(components: Components, folder: RunFolder, int8: Program, engine: Engine) -> dict[str, Any]:
     """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
-    artefact = folder.path / ("mobile" if target is EXECUTORCH else "int8") / f"model{target.suffix}"
+    artefact = folder.path / engine.folder / f"model{engine.suffix}"
     some = _Some(components.test, components.recipe.verify_images)
     result = verify(int8, artefact, (images for images, _ in some))
     return _named("deployed", components.task.evaluate(load(artefact), some)) | {
@@ -63,10 +62,10 @@ def _deployed(components: Components, folder: RunFolder, int8: Program, target: 
     }
 
 
-def _target(components: Components) -> Target:
+def _engine(components: Components) -> Engine:
     """The engine that the model was trained for; where that one is not installed, one that is."""
-    wanted = TARGETS[components.recipe.quantize.target]
-    return next((target for target in (wanted, OPENVINO, ONNX) if find_spec(target.engine)), wanted)
+    wanted = ENGINES[components.recipe.quantize.target]
+    return next((engine for engine in (wanted, *ENGINES.values()) if engine.is_installed), wanted)
 
 
 def _about(components: Components) -> dict[str, Any]:

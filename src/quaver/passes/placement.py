@@ -13,35 +13,29 @@ from typing import Any
 
 from torch import fx, nn
 
-from quaver.int8.lowering import foldable_batch_norm, is_fake_quant
-from quaver.operators import (
-    activation_inputs,
-    channel_axis,
-    keeps_range,
-    never_negative,
-    packet,
-    pair_axis,
-    weight_of,
-)
+from quaver.engines import Engine
+from quaver.errors import ConfigError
+from quaver.graph.nodes import copy_graph, is_fake_quant, is_op, op_of, ops_by_name, packet, quantizer_of, tensor_notes
+from quaver.int8.patterns import foldable_batch_norm
+from quaver.operators import activation_inputs, channel_axis, keeps_range, never_negative, pair_axis, weight_of
 from quaver.passes.reasons import CLAMPS, why_float
 from quaver.passes.tensor_names import free_name, tensor_name
-from quaver.program import EVAL, TRAIN, Op, OpPlan, Placements, Program, Stage, copy_graph
+from quaver.program import EVAL, TRAIN, OpPlan, Placements, Program, Stage
 from quaver.program.views import mount, read
 from quaver.quantizers import PACT, Observer, Quantizer
 from quaver.quantizers.make import make
-from quaver.targets import Target
 
 
-def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], target: Target) -> Program:
+def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], engine: Engine) -> Program:
     """A prepared program with a quantizer wherever ``plan``, or an earlier pass, wishes one."""
+    if program.stage is Stage.PREPARED and program.placements.target != engine.name:
+        raise ConfigError(
+            f"target={engine.name!r}: an earlier pass placed quantizers for {program.placements.target!r}, and engines "
+            "differ in where they round. Give all passes the same target."
+        )
     plan = program.placements.plan | plan
     declined = {name: why for name, why in (program.placements.declined | declined).items() if name not in plan}
-    return _Placing(program, plan, declined, target).run()
-
-
-def ops_by_name(graph: fx.Graph) -> dict[str, fx.Node]:
-    """The nodes that are ops, by the ops' names."""
-    return {node.meta["op"].name: node for node in graph.nodes if "op" in node.meta}
+    return _Placing(program, plan, declined, engine).run()
 
 
 def results(node: fx.Node) -> list[fx.Node]:
@@ -55,7 +49,7 @@ def end_of(node: fx.Node) -> fx.Node:
     last = foldable_batch_norm(node) or node
     if len(last.users) == 1:
         (reader,) = last.users
-        if "op" in reader.meta and reader.meta["op"].type in CLAMPS:
+        if is_op(reader) and op_of(reader).type in CLAMPS:
             return reader
     return last
 
@@ -71,15 +65,15 @@ def strip(graph: fx.Graph) -> fx.Graph:
 
 
 class _Placing:
-    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, str], target: Target) -> None:
+    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, str], engine: Engine) -> None:
         self.old = program
         self.plan = plan
         self.declined = declined
         self.reasons = dict(declined)
-        self.target = target
+        self.engine = engine
         self.graphs = {mode: strip(graph) for mode, graph in program.graphs.items()}
         self.ops = {mode: ops_by_name(graph) for mode, graph in self.graphs.items()}
-        self.types: dict[fx.Node, str] = {node: node.meta["op"].type for node in self.ops[EVAL].values()}
+        self.types: dict[fx.Node, str] = {node: op_of(node).type for node in self.ops[EVAL].values()}
         self.root = program.placements.root or program.free_name("quantizers")
         self.modules: dict[str, Quantizer] = {}
         self.weights: dict[str, str] = {}
@@ -99,7 +93,7 @@ class _Placing:
         groups = self.groups()
         known: dict[fx.Node, bool] = {}  # asked before the first quantizer stands in the way
         signed = [
-            not (self.target.unsigned and all(never_negative(tensor, self.types, known) for tensor in self.sources(group)))
+            not (self.engine.unsigned and all(never_negative(tensor, self.types, known) for tensor in self.sources(group)))
             for group in groups
         ]
         for group, one in zip(groups, signed, strict=True):
@@ -115,7 +109,7 @@ class _Placing:
             weights=self.weights,
             roles=dict(self.roles),
             quantized=frozenset(self.plan),
-            target=self.target.name,
+            target=self.engine.name,
         )
         prepared = self.old.copy(graphs=self.graphs, stage=Stage.PREPARED, placements=placements)
         home = nn.Module()
@@ -131,7 +125,7 @@ class _Placing:
 
     def place_weight(self, name: str, options: dict[str, Any]) -> None:
         node = self.ops[EVAL][name]
-        op_type = node.meta["op"].type
+        op_type = op_of(node).type
         weight = weight_of(node, op_type)
         assert weight is not None
         parameter = str(weight.target)
@@ -154,7 +148,7 @@ class _Placing:
             if name in ops:
                 stored = weight_of(ops[name], op_type)
                 assert stored is not None
-                placed = [user for user in stored.users if user.meta.get("quantizer") == title]
+                placed = [user for user in stored.users if quantizer_of(user) == title]
                 ops[name].replace_input_with(stored, placed[0] if placed else self.call(mode, title, stored, 0))
 
     # activations
@@ -213,8 +207,7 @@ class _Placing:
     def wishes_on(self, tensor: fx.Node) -> list[tuple[str, int]]:
         found = []
         for reader in tensor.users:
-            op: Op | None = reader.meta.get("op")
-            if op is not None and op.name in self.plan:
+            if is_op(reader) and (op := op_of(reader)).name in self.plan:
                 inputs = activation_inputs(reader)
                 found += [(op.name, k) for k in self.plan[op.name].inputs if inputs[k] is tensor]
         return found
@@ -222,7 +215,7 @@ class _Placing:
     def before_dropout(self, reader: fx.Node, position: int) -> tuple[fx.Node, fx.Node]:
         """The input to quantize in training: in front of a dropout, whose rescaled values never occur in evaluation."""
         source = activation_inputs(reader)[position]
-        while "op" in source.meta and "dropout" in source.meta["op"].type:
+        while is_op(source) and "dropout" in op_of(source).type:
             reader, source = source, source.args[0]  # type: ignore[assignment]
         return reader, source
 
@@ -259,8 +252,7 @@ class _Placing:
             anchor = anchor.next
         with graph.inserting_after(anchor):
             node = graph.create_node("call_module", f"{self.root}.{title}", (tensor, index))
-        node.meta = {key: value for key, value in tensor.meta.items() if key != "op"} | {"quantizer": title}
-        node.meta["signed"] = self.modules[title].grid.signed
+        node.meta = tensor_notes(tensor, quantizer=title, signed=self.modules[title].grid.signed)
         return node
 
     def tensor_name(self, node: fx.Node) -> str:
@@ -270,7 +262,7 @@ class _Placing:
 
     def observe_outputs(self) -> None:
         """Watch the range of what a quantized op gives, where no quantizer does: engines that round every output need it."""
-        rounded = {node.args[0]: node.meta["quantizer"] for node in self.graphs[EVAL].nodes if is_fake_quant(node)}
+        rounded = {node.args[0]: quantizer_of(node) for node in self.graphs[EVAL].nodes if is_fake_quant(node)}
         for name in self.plan:
             if "output" in self.roles[name]:
                 continue
@@ -278,7 +270,7 @@ class _Placing:
             title = rounded.get(last)
             if title is None:
                 title = self.tensor_name(last)
-                twin = self.ops[TRAIN].get(last.meta["op"].name) if "op" in last.meta else None
+                twin = self.ops[TRAIN].get(op_of(last).name) if is_op(last) else None
                 if twin is None:
                     continue
                 known = self.old.placements.quantizers

@@ -13,10 +13,10 @@ from quaver.config.check import Rule, boolean, check, one_of, rate, texts, whole
 from quaver.config.layer_bits import LayerBits, as_pairs, bits_for, layer_bits
 from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
 from quaver.config.scopes import contains
-from quaver.operators import ACTIVATIONS, argument, packet
-from quaver.program import Op
+from quaver.engines import DEFAULT, ENGINES
+from quaver.graph.nodes import Op, argument, dtype_of, is_written, packet
+from quaver.operators import ACTIVATIONS
 from quaver.program.placements import Options
-from quaver.targets import TARGETS
 
 COMMON_RULES: dict[str, Rule] = {
     "skip_pattern": texts(),
@@ -26,7 +26,7 @@ COMMON_RULES: dict[str, Rule] = {
     "window_size": whole(1),
     "moving_rate": rate(),
     "pass_through": boolean(),
-    "target": one_of(*TARGETS),
+    "target": one_of(*ENGINES),
 }
 
 _FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear"})
@@ -54,7 +54,7 @@ def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> str:
         return "its input is padded with infinity, which no grid holds"
     if twin is None:
         return "it runs only in evaluation, so training cannot find its range"
-    if any(value.meta.get("written") for value in (*inputs, twin, *twin.all_input_nodes)):
+    if any(is_written(value) for value in (*inputs, twin, *twin.all_input_nodes)):
         return "the model writes into this tensor in place (an assignment to a slice, say); build a new one instead"
     return ""
 
@@ -69,7 +69,7 @@ def is_padded_with_infinity(node: fx.Node) -> bool:
 
 def is_float(tensors: list[fx.Node]) -> bool:
     """Whether there are tensors, all of them floating-point as far as is known."""
-    dtypes = [tensor.meta.get("dtype") for tensor in tensors]
+    dtypes = [dtype_of(tensor) for tensor in tensors]
     return bool(tensors) and all(dtype is None or dtype.is_floating_point for dtype in dtypes)
 
 
@@ -91,7 +91,7 @@ class InputQuantizers:
     window_size: int = 10000
     moving_rate: float = 0.9
     pass_through: bool = False
-    target: str = "openvino"
+    target: str = DEFAULT.name
     act_quantize_func: Any = None
     act_preprocess_func: Any = None
 
