@@ -24,7 +24,7 @@ from quaver.config.load import load_recipe
 from quaver.errors import ConfigError
 from quaver.experiment.folder import weights_at
 from quaver.models import build, load_weights
-from quaver.models.outside import is_outside
+from quaver.models.external import is_external
 from quaver.program import Program, Stage
 from quaver.program.storage import load
 
@@ -111,7 +111,7 @@ def float_program(flags: dict[str, str], images: Images) -> Program:
     """The model that these flags of ``quaver quantize`` name, for such images."""
     recipe = load_recipe(None, flags, "quantize")
     weights = recipe.pretrained_fp32_model
-    if not is_outside(recipe.model) and not weights:  # others may bring their own
+    if not is_external(recipe.model) and not weights:  # others may bring their own
         raise ConfigError(f"--model {recipe.model}: give its weights, too: --pretrained_fp32_model out/fp32.safetensors.")
     classes, shape = recipe.class_dim or images.classes, images.image_shape
     model = build(recipe.model, num_classes=classes, image_size=shape[1], **recipe.model_options)

@@ -16,9 +16,9 @@ from quaver.config.options import rules_of
 from quaver.config.recipe import Recipe
 from quaver.data import Loader, open_dataset
 from quaver.data.binary import load_binary
-from quaver.data.opening import NAMES
+from quaver.data.by_name import NAMES
 from quaver.errors import ConfigError, DataError
-from quaver.experiment.plausible import dataset_name, problems_of_data
+from quaver.experiment.recipe_checks import data_problems, dataset_name
 from quaver.program import Program
 
 
@@ -106,7 +106,7 @@ def _named(source: Source) -> Source:
 def _of_data_set(source: Source, image_size: int | None) -> Images:
     recipe = Recipe(dataset=source.dataset, data_dir=source.data_dir, image_shape=source.image_shape)
     check("command line", {"image_shape": source.image_shape}, {"image_shape": rules_of(Recipe)["image_shape"]})
-    problems = problems_of_data(recipe)
+    problems = data_problems(recipe)
     if problems:
         raise ConfigError("\n".join(problems))
     name = dataset_name(recipe)

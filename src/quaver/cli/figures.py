@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from quaver.errors import ConfigError, StorageError
-from quaver.files import destination, is_stream, write_atomically
+from quaver.errors import ConfigError
+from quaver.files import destination, is_stream, write_atomically, writing
 from quaver.measure.verify import verdict
 
 
@@ -20,7 +20,7 @@ def refuse_unwritable(path: Path | None, *, make_folder: bool = True) -> None:
         return
     if not (make_folder or path.absolute().parent.is_dir()):
         raise ConfigError(f"--json {path}: there is no folder {path.parent} to write it to. Make it, or name another.")
-    try:
+    with writing(f"--json {path}", "Name another file."):
         if path.is_dir():
             raise IsADirectoryError("this is a folder")
         if is_stream(path):
@@ -28,8 +28,6 @@ def refuse_unwritable(path: Path | None, *, make_folder: bool = True) -> None:
         place = destination(path).parent
         place.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=place).close()
-    except OSError as error:
-        raise StorageError(f"--json {path}: could not be written: {error}. Name another file.") from error
 
 
 def fail_where_verify_failed(console: Console, report: dict[str, Any]) -> None:
@@ -53,7 +51,5 @@ def write_report(path: Path, report: dict[str, Any]) -> None:
 
 def write_file(path: Path, content: bytes) -> None:
     """A file of a command, in one step."""
-    try:
+    with writing(path, "What was there is untouched."):
         write_atomically(path, content)
-    except OSError as error:
-        raise StorageError(f"{path}: could not be written: {error}. What was there is untouched.") from error

@@ -63,6 +63,10 @@ class Engine:
         """Whether its files can be written here."""
         return self.is_installed
 
+    def file_in(self, tree: Path) -> Path:
+        """Where its file lies in the tree of a conversion."""
+        return tree / self.folder / f"model{self.suffix}"
+
     def saturates_here(self) -> bool:
         """Whether weights of full range overflow on this processor."""
         return self.saturates and cpu().saturates(onednn=False)
