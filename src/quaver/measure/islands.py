@@ -3,14 +3,14 @@
 Said is only what the engine's own account, the file and the program's records show.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from quaver.measure.file_graph import Node
 from quaver.measure.layers import FLOAT, PRODUCTS, ROUNDING, Layer, titles
-from quaver.passes.reasons import TOGETHER, host_in
+from quaver.program.reason import ComputedWith, NotListed, Reason, SkipPattern
+from quaver.program.record import why_in
 from quaver.targets import TARGETS
 
 Kind = Literal["float layer", "rounding", "reorder"]
@@ -86,15 +86,15 @@ class _Explaining:
         record = self._record(layer)
         if record is None:
             return self._from_the_file(layer, f"{layer.type} ran in {layer.precision}")
-        name, op_type, reason = record["name"], record["type"], record["reason"]
+        name, op_type, why = record["name"], record["type"], why_in(record)
         if self._finishes(layer, name):
             return f"finishes {name!r} (bias, activation) in {layer.precision}, as a layer of its own", ""
         if record["quantized"]:
             fact = f"the program computes {name!r} on integers, but {self.engine} computed it in {layer.precision}"
             return self._from_the_file(layer, fact)
-        if host := host_in(reason, TOGETHER):
-            return f"{op_type} ran by itself in {layer.precision}, not together with {host!r}", ""
-        return f"{op_type} {name!r} stays float in the program: {reason}", self._remedy(op_type, reason)
+        if isinstance(why, ComputedWith):
+            return f"{op_type} ran by itself in {layer.precision}, not together with {why.host!r}", ""
+        return f"{op_type} {name!r} stays float in the program: {record['reason']}", self._remedy(op_type, why)
 
     def _finishes(self, layer: Layer, op: str) -> bool:
         """Is it only the end of an op whose convolution or product is another layer?"""
@@ -128,10 +128,10 @@ class _Explaining:
                 return f"{fact}: its result leaves the model in float, and {only}", ""
         return f"{fact}, though the file quantizes its input", ""
 
-    def _remedy(self, op_type: str, reason: str) -> str:
-        if "skip pattern" in reason:
+    def _remedy(self, op_type: str, why: Reason | None) -> str:
+        if isinstance(why, SkipPattern):
             return "taking the pattern out of not_quant_pattern"
-        if "is not among the op types to quantize" in reason:
+        if isinstance(why, NotListed):
             known = next(target for target in TARGETS.values() if target.engine == self.engine)
             if op_type in known.op_types:
                 return f"adding {op_type!r} to quantize_op_types"
@@ -140,10 +140,9 @@ class _Explaining:
 
     def _prepare_for_this_engine(self, reader: Node) -> str:
         """A program for an engine that adds within a convolution does not quantize before the addition; others need it."""
-        prepared = re.search(r"target='(\w+)'", " ".join(self.origin.get("config", [])))
+        prepared = TARGETS.get(self.origin.get("moved", {}).get("made_for", self.origin.get("target")))
         mine = next(target for target in TARGETS.values() if target.engine == self.engine)
-        fused = prepared is not None and prepared[1] in TARGETS and TARGETS[prepared[1]].fuses_add
-        if reader.type == "Add" and fused and not mine.fuses_add:
+        if reader.type == "Add" and prepared is not None and prepared.fuses_add and not mine.fuses_add:
             return f"preparing the program for {self.engine}, with target={mine.name!r}"
         return ""
 

@@ -15,7 +15,8 @@ from quaver.files import name_or_content
 from quaver.measure.file_graph import ROUNDS, Node, onnx_graph, openvino_graph
 from quaver.measure.latency import random_batch
 from quaver.operators import WEIGHTED as WEIGHTED_OPS
-from quaver.passes.reasons import TOGETHER, host_in
+from quaver.program.reason import ComputedWith
+from quaver.program.record import why_in
 from quaver.runtime.artefact import provenance
 
 INT8 = frozenset({"i8", "u8"})
@@ -276,9 +277,9 @@ class _Names:
             self.known[_plain(source.name)] = tensor
             while source.inputs and source.type not in ROUNDS and source.weight() is None:
                 source = source.inputs[0]
-            host = host_in(records[tensor]["reason"], TOGETHER)
-            if host and source.weight() is not None:
-                self.known[_plain(source.name)] = host
+            why = why_in(records[tensor])
+            if isinstance(why, ComputedWith) and source.weight() is not None:
+                self.known[_plain(source.name)] = why.host
 
     def _by_weights(self, nodes: list[Node], records: list[Any]) -> None:
         readers = defaultdict(list)

@@ -7,6 +7,7 @@ from typing import Any
 
 from quaver.errors import StorageError
 from quaver.graph.nodes import Op
+from quaver.program.history import PassApplied
 from quaver.program.record import OpRecord, read_record
 from quaver.program.stage import Stage
 from quaver.program.storage import FORMAT, JSON_NAME
@@ -27,7 +28,7 @@ class Outline:
     """A saved program: its stage and passes, the names and shapes of its inputs, its ops, and its records of them."""
 
     stage: str
-    history: tuple[str, ...]
+    history: tuple[PassApplied, ...]
     inputs: dict[str, tuple[int | None, ...]]
     ops: tuple[OpOutline, ...]
     records: tuple[OpRecord, ...]
@@ -43,7 +44,7 @@ def outline(folder: str | Path) -> Outline:
         }
         return Outline(
             stage=Stage(body["stage"]).value,
-            history=decoded(tuple[str, ...], body["history"]),
+            history=decoded(tuple[PassApplied, ...], body["history"]),
             inputs=inputs,
             ops=tuple(_ops(body["graphs"]["eval"], list(inputs))),
             records=tuple(read_record(record) for record in body["records"]),

@@ -14,8 +14,10 @@ from quaver.int8.lowering import lower
 from quaver.int8.onnxruntime_lowering import lower_for_onnxruntime
 from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 from quaver.program.empty import empty_shape
+from quaver.program.history import PassApplied
 from quaver.program.placements import Placements
 from quaver.program.printer import table
+from quaver.program.reason import Because
 from quaver.program.record import OpRecord
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
@@ -48,7 +50,7 @@ class Program(nn.Module):
         stage: Stage = Stage.FLOAT,
         placements: Placements | None = None,
         records: tuple[OpRecord, ...] = (),
-        history: tuple[str, ...] = (),
+        history: tuple[PassApplied, ...] = (),
         for_test: bool = False,
     ) -> None:
         super().__init__()
@@ -254,11 +256,9 @@ class Program(nn.Module):
         roles = self.placements.roles.get(op.name, {})
         thresholds = {role: self._threshold(name) for role, name in roles.items()}
         quantized = op.name in self.placements.quantized
-        reason = "" if quantized else self.placements.reasons.get(op.name, self._no_reason())
-        return OpRecord(op.name, op.type, op.scope, op.source, quantized, reason, thresholds)
-
-    def _no_reason(self) -> str:
-        return "the program is not quantized yet" if self.stage is Stage.FLOAT else "no pass was asked to quantize it"
+        unknown = "the program is not quantized yet" if self.stage is Stage.FLOAT else "no pass was asked to quantize it"
+        why = None if quantized else self.placements.reasons.get(op.name, Because(unknown))
+        return OpRecord(op.name, op.type, op.scope, op.source, quantized, why, thresholds)
 
     def _threshold(self, name: str) -> list[float]:
         weight = self.placements.weights.get(name)

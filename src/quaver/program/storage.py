@@ -17,6 +17,7 @@ from quaver.errors import StorageError
 from quaver.formats import Format
 from quaver.program.dry_run import try_out
 from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
+from quaver.program.history import PassApplied
 from quaver.program.placements import OpPlan, Options, Placements
 from quaver.program.program import Program
 from quaver.program.record import read_record
@@ -127,7 +128,7 @@ def _describe(program: Program) -> dict[str, Any]:
         "stage": program.stage.value,
         "for_test": program.for_test,
         "training": program.training,
-        "history": program.history,
+        "history": [step.as_json() for step in program.history],
         "graphs": {mode: encode_graph(graph) for mode, graph in program.graphs.items()},
         "inputs": inputs,
         "call": encode_structure(signature.in_spec),
@@ -167,7 +168,7 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         stage=Stage(body["stage"]),
         placements=replace(placements, plan=plan),
         records=tuple(read_record(record) for record in body["records"]),
-        history=decoded(tuple[str, ...], body["history"]),
+        history=decoded(tuple[PassApplied, ...], body["history"]),
         for_test=bool(body["for_test"]),
     )
     _refuse_misfits(program)

@@ -1,6 +1,5 @@
 """Where a run comes from: versions, passes, machine, checksums."""
 
-import re
 from typing import Any
 
 from quaver.report.figures import Figures
@@ -34,8 +33,8 @@ def _entries(run: Run, figures: Figures) -> list[Html]:
             for name, shape in run.program.inputs.items()
         ]
         facts.append(("Inputs", ", ".join(shapes)))
-        passes = [re.sub(r", \w+=None", "", step) for step in run.program.history]  # options that were not used
-        facts.append(("Passes", tag("ol", [tag("li", tag("code", step)) for step in passes])))
+        passes = [tag("li", tag("code", step.words(used_only=True))) for step in run.program.history]
+        facts.append(("Passes", tag("ol", passes)))
     if run.analysis is not None:
         facts.append(("Analysis", f"{run.analysis.images:,} images, {run.analysis.stage} program"))
     if first.get("source"):
