@@ -136,7 +136,7 @@ def test_history_has_the_passes_as_python_writes_them(program, one):
     (step,) = one.apply(program).history
 
     assert step.words() == repr(one)
-    assert step == decoded(PassApplied, json.loads(json.dumps(step.as_json())))
+    assert step == decoded(PassApplied, json.loads(json.dumps(asdict(step)))) == decoded(PassApplied, repr(one))
     assert ("act_quantize_func=None" in step.words(), "None" in step.words(used_only=True)) == (True, False)
 
 
@@ -146,8 +146,8 @@ def test_history_keeps_no_function_and_no_list_of_the_users_own(program):
 
     types.append("mul")
 
-    assert step.options["quantizable_op_type"] == ["conv2d"]
-    assert step.options["weight_quantize_func"] is not a_function
+    assert step.options["quantizable_op_type"] == "['conv2d']"
+    assert step.options["weight_quantize_func"] == repr(a_function)
 
 
 # files from before reasons were values: written by commit 3262b58, of Conv2d(1, 2, 3), BatchNorm2d, ReLU, Softmax, Flatten

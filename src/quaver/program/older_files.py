@@ -29,6 +29,7 @@ def reason_in(sentence: str) -> dict[str, str]:
 
 
 def pass_in(step: str) -> dict[str, Any]:
-    """What stands for a pass today: of its options, those that are asked for; the words as they were."""
-    bits = {name: int(text) for name, text in re.findall(r"\b(weight_bits|activation_bits)=(\d)", step)}
-    return {"name": step.partition("(")[0], "options": bits, "said": step}
+    """What stands for a pass today: whatever its options hold, put together they are the same words again."""
+    name, _, options = step.removesuffix(")").partition("(")
+    parts = (part.partition("=") for part in re.split(r", (?=\w+=)", options) if part)
+    return {"name": name, "options": {key: value for key, _, value in parts}}

@@ -27,7 +27,7 @@ from quaver.quantizers import Observer, Quantizer
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
-    | {"trained_as", "viewed_as", "_compiled", "_quantizer_optimizer"}
+    | {"_compiled", "_quantizer_optimizer"}
 )
 
 
@@ -69,9 +69,6 @@ class Program(nn.Module):
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
         self._quantizer_optimizer: Any = None
-        # quant_aware notes here what it made of this program, so that for_test=True finds the same quantizers.
-        self.trained_as: list[tuple[Any, Program]] = []
-        self.viewed_as: dict[Any, Program] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module, but a program's own fields stay its own where the model has a child of that name."""

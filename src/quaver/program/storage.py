@@ -128,7 +128,7 @@ def _describe(program: Program) -> dict[str, Any]:
         "stage": program.stage.value,
         "for_test": program.for_test,
         "training": program.training,
-        "history": [step.as_json() for step in program.history],
+        "history": [vars(step) for step in program.history],
         "graphs": {mode: encode_graph(graph) for mode, graph in program.graphs.items()},
         "inputs": inputs,
         "call": encode_structure(signature.in_spec),
