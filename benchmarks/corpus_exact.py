@@ -88,7 +88,7 @@ def compare(folder: Path) -> dict[str, object]:
 
 def kernels(inside: object, tensor: str | None) -> list[str]:
     """What the engine runs around a tensor."""
-    from quaver.runtime.openvino import core
+    from quaver.engines.openvino.runner import core
 
     found = []
     for part in inside.parts:

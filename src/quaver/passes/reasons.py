@@ -3,7 +3,7 @@
 from torch import fx
 
 from quaver.graph.nodes import op_of
-from quaver.int8.lowering import foldable_batch_norm
+from quaver.int8.patterns import foldable_batch_norm
 from quaver.program.reason import Because, ComputedWith, Folded, NotListed, Reason
 
 CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})

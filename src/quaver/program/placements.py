@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from quaver.engines import DEFAULT
 from quaver.program.reason import Reason
 
 Options = dict[str, Any]
@@ -34,4 +35,4 @@ class Placements:
     weights: dict[str, str] = field(default_factory=dict)
     roles: dict[str, dict[str, str]] = field(default_factory=dict)
     quantized: frozenset[str] = frozenset()
-    target: str = "openvino"
+    target: str = DEFAULT.name
