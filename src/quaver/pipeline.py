@@ -10,10 +10,14 @@ from torch import nn
 from quaver.capture import capture
 from quaver.config import QuantConfig
 from quaver.errors import ConfigError, InputError, StageError
-from quaver.passes import AddQuantDequantPass, ConvertToInt8Pass, QuantizationFreezePass, QuantizationTransformPass
+from quaver.passes import (
+    AddQuantDequantPass,
+    ConvertToInt8Pass,
+    QuantizationFreezePass,
+    QuantizationTransformPass,
+)
 from quaver.passes.add_quant_dequant import WITHOUT_WEIGHT
 from quaver.passes.quantization_transform import OP_TYPES as WITH_WEIGHT
-from quaver.passes.wishes import COMMON_RULES
 from quaver.program import Program, Stage
 from quaver.quantizers import PACT
 from quaver.quantizers.pact import warn_of_unknown
@@ -106,8 +110,16 @@ def preprocess(name: str | None, function: Any, what: str) -> Any:
 
 def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any], optimizer_func: Any) -> Program:
     """The two quantizing passes, as the config says."""
-    common: dict[str, Any] = {"skip_pattern": settings.patterns}
-    common |= {key: getattr(settings, key) for key in COMMON_RULES if key not in common}
+    common: dict[str, Any] = {
+        "skip_pattern": settings.patterns,
+        "activation_quantize_type": settings.activation_quantize_type,
+        "activation_bits": settings.activation_bits,
+        "layer_bits": settings.layer_bits,
+        "window_size": settings.window_size,
+        "moving_rate": settings.moving_rate,
+        "pass_through": settings.pass_through,
+        "target": settings.target,
+    }
     prepared = QuantizationTransformPass(
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITH_WEIGHT],
         weight_quantize_type=settings.weight_quantize_type,

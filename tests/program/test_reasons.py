@@ -9,7 +9,7 @@ import torch
 
 import quaver
 from quaver.analysis.sensitivity import _own_patterns
-from quaver.measure.islands import findings
+from quaver.measure.int8_gaps import findings
 from quaver.measure.layers import Layer
 from quaver.passes import AddQuantDequantPass, QuantizationTransformPass
 from quaver.program import OpRecord

@@ -28,7 +28,7 @@ def why_float(ops: dict[str, fx.Node], quantized: frozenset[str], known: dict[st
         if name in quantized or name in reasons:
             continue
         op_type = op_of(node).type
-        before = _source(node)
+        before = next(iter(node.all_input_nodes), None)
         if op_type == "batch_norm" and before in by_node and foldable_batch_norm(before) is node:
             reasons[name] = Folded(by_node[before])
             by_node[node] = by_node[before]
@@ -39,7 +39,3 @@ def why_float(ops: dict[str, fx.Node], quantized: frozenset[str], known: dict[st
         else:
             reasons[name] = NotListed(op_type)
     return reasons
-
-
-def _source(node: fx.Node) -> fx.Node | None:
-    return node.all_input_nodes[0] if node.all_input_nodes else None

@@ -10,7 +10,7 @@ from quaver.graph.nodes import Op
 from quaver.program.history import PassApplied
 from quaver.program.record import OpRecord, read_record
 from quaver.program.stage import Stage
-from quaver.program.storage import FORMAT, JSON_NAME
+from quaver.program.storage import FORMAT, JSON_NAME, is_tensor
 from quaver.records import decoded
 
 
@@ -39,9 +39,7 @@ def outline(folder: str | Path) -> Outline:
     path = Path(folder) / JSON_NAME
     body = FORMAT.unsealed(path)
     try:
-        inputs = {
-            leaf["name"]: decoded(tuple[int | None, ...], leaf["shape"]) for leaf in body["inputs"] if _is_tensor(leaf)
-        }
+        inputs = {leaf["name"]: decoded(tuple[int | None, ...], leaf["shape"]) for leaf in body["inputs"] if is_tensor(leaf)}
         return Outline(
             stage=Stage(body["stage"]).value,
             history=decoded(tuple[PassApplied, ...], body["history"]),
@@ -76,7 +74,3 @@ def _nodes_in(value: Any) -> Iterator[str]:
     else:
         for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
             yield from _nodes_in(item)
-
-
-def _is_tensor(leaf: Any) -> bool:
-    return isinstance(leaf, dict) and "shape" in leaf

@@ -41,24 +41,19 @@ class Because(Reason):
 
 
 @dataclass(frozen=True)
-class PartOf(Reason):
-    """It is part of another op, its ``host``."""
+class Folded(Reason):
+    """A batch norm, gone into the weight's step and the bias of its ``host``."""
 
+    sentence = "folded into {host!r}"
     host: str
 
 
 @dataclass(frozen=True)
-class Folded(PartOf):
-    """A batch norm, gone into a weight's step and a bias."""
-
-    sentence = "folded into {host!r}"
-
-
-@dataclass(frozen=True)
-class ComputedWith(PartOf):
-    """An activation, on a result that is not rounded yet."""
+class ComputedWith(Reason):
+    """An activation, on what its ``host`` has not rounded yet."""
 
     sentence = "computed with {host!r} in one step, before the result is rounded"
+    host: str
 
 
 @dataclass(frozen=True)

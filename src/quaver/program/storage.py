@@ -245,7 +245,7 @@ def _fits(tensor: Tensor, expected: Tensor) -> bool:
 
 
 def _input(leaf: Any) -> Any:
-    if not _is_tensor(leaf):
+    if not is_tensor(leaf):
         return decode(leaf, {})
     shape = decoded(tuple[int | None, ...], leaf["shape"])
     dtype = decode(leaf["dtype"], {})
@@ -274,5 +274,6 @@ def _try_out(program: Program) -> None:
         try_out(graph, lambda path: read(program, path), shapes)
 
 
-def _is_tensor(leaf: Any) -> bool:
+def is_tensor(leaf: Any) -> bool:
+    """Whether an input in a file is a tensor, and not a constant."""
     return isinstance(leaf, dict) and "shape" in leaf

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from quaver.analysis.records import LayerStatistics, TensorStatistics, WeightStatistics
 from quaver.program import OpRecord
 from quaver.program.history import PassApplied
-from quaver.program.reason import PartOf
+from quaver.program.reason import ComputedWith, Folded
 from quaver.report.gather import Record, Run, measured
 
 
@@ -89,7 +89,7 @@ def _from_program(run: Run) -> list[Row]:
 
 
 def _row(index: int, record: OpRecord) -> Row:
-    host = record.why.host if isinstance(record.why, PartOf) else ""
+    host = record.why.host if isinstance(record.why, Folded | ComputedWith) else ""
     return Row(
         index=index,
         name=record.name,
