@@ -321,7 +321,9 @@ def test_a_view_that_may_be_of_several_programs_is_refused(program, others):
 
 
 @pytest.mark.parametrize(
-    "others", [{"config": CONFIG}, {"act_preprocess_func": PACT}, {"weight_quantize_func": own}], ids=str
+    "others",
+    [{"config": CONFIG}, {"act_preprocess_func": PACT}, {"weight_quantize_func": own}],
+    ids=["config", "preprocess", "quantize"],
 )
 def test_a_view_made_from_something_else_than_the_training_program_is_refused(program, others):
     quaver.quant_aware(program)
@@ -340,6 +342,14 @@ def test_a_training_program_is_what_was_asked_for_whatever_was_viewed_before(pro
     assert PACT not in {kind for _, _, kind in quantizers_of(plain)}
     assert state_of(clipped) == state_of(view) != state_of(another)
     assert quantizers_of(clipped) == quantizers_of(another)
+
+
+def test_a_view_is_of_a_program_that_trains_rather_than_of_one_that_was_only_looked_at(program):
+    looked_at = quaver.quant_aware(program, CONFIG, for_test=True)
+    training = quaver.quant_aware(program)
+
+    assert state_of(quaver.quant_aware(program, for_test=True)) == state_of(training)
+    assert state_of(quaver.quant_aware(program, CONFIG, for_test=True)) == state_of(looked_at)
 
 
 def test_programs_that_nobody_holds_are_let_go(captured):
