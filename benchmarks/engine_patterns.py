@@ -51,7 +51,7 @@ def compared(name: str, target: str, images: int, seed: int, saturation_safe: bo
         # as deployed, and turned inside out: an engine may compute otherwise when it has to show its inside
         pairs = [(outputs[0].numpy() / step, quaver.runtime.load(file)(x.numpy()) / step)]
         if target != "executorch":  # which does not show it
-            _, whole = Inside(file, ours.scales).run(x.numpy())
+            _, whole = Inside.of(file, ours.scales).run(x.numpy())
             pairs += [(integers[name], whole[name]) for name in whole]
     differences = [np.abs(expected - got) for expected, got in pairs]
     if target == "onnx":

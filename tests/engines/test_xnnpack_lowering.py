@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import quaver
 from mobiles import Doubled, in_xnnpack_arithmetic, mobile_program, nodes
 from quaver.engines.executorch.lowering import XNNPACKLowering
 from quaver.graph.nodes import integers_by_quantize_node
@@ -78,3 +79,13 @@ def test_a_program_without_quantized_ops_is_computed_as_written(noise):
     program = mobile_program(nn.Conv2d(3, 4, 3), config={"quant_weight_only": True})
 
     assert torch.equal(in_xnnpack_arithmetic(program, noise), program.graph_module()(noise)[0])
+
+
+def test_a_program_for_executorch_computes_as_it_does_once_frozen():
+    qat = quaver.quant_aware(nn.Conv2d(3, 4, 3), {"target": "executorch"}, example_inputs=(torch.zeros(2, 3, 8, 8),)).train()
+    qat(torch.randn(4, 3, 8, 8))
+
+    frozen, int8 = quaver.convert(qat, save_int8=True)
+
+    assert [type(program.engine.lowering()) for program in (frozen, int8)] == [XNNPACKLowering] * 2
+    assert frozen.engine.name == quaver.passes.TransformForMobilePass().apply(frozen).engine.name == "executorch"

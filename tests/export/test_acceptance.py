@@ -82,7 +82,7 @@ def test_tensors_that_are_one_in_the_file_are_shown_under_each_name(tmp_path):
 
     file = assert_runs_as_simulated(program, tmp_path)
 
-    expected, inside = simulation(program), Inside(file, simulation(program).scales)
+    expected, inside = simulation(program), Inside.of(file, simulation(program).scales)
     _, integers = expected.run(noise())
     _, shown = inside.run(noise().numpy())
     assert {"slice", "slice_2"} <= shown.keys()

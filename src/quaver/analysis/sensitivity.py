@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from quaver.analysis.accumulating import decibels
+from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.records import LayerStatistics, Proposal, Score
 from quaver.analysis.sites import Site
-from quaver.analysis.watching import Watched
+from quaver.analysis.tensor_statistics import decibels
 from quaver.config.scopes import contains
 from quaver.errors import InputError
 from quaver.graph.nodes import Op, copy_graph, is_fake_quant, op_of, ops_by_name
@@ -118,7 +118,7 @@ def refuse_not_finite(program: Program, sites: list[Site], batches: Batches) -> 
         if not torch.isfinite(x).all():
             strange.append(site.name)
 
-    network = Watched(program, sites, look, rounding=False)
+    network = WatchingInterpreter(program, sites, look, rounding=False)
     for images, _ in batches:
         outputs = network.outputs(program.signature.flatten((images,), {}))
         if all(torch.isfinite(value).all() for value in outputs if isinstance(value, Tensor)):

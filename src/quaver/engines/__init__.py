@@ -4,15 +4,18 @@
 'ONNX Runtime'
 """
 
+import warnings
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from quaver.engines.engine import Engine, Options
-from quaver.errors import EngineError
+from quaver.errors import EngineError, QuaverWarning
 
 FOLDERS = ["openvino", "onnxruntime", "executorch"]
-"""The engines; to add one is to add its folder and its name here. The first is the default."""
+"""The engines; to add one is to add its folder and its name here. The first is the default. Another package can bring one,
+too, as an entry point of the group ``quaver.engines``."""
 
 ENGINES: dict[str, Engine] = {}
 
@@ -23,8 +26,17 @@ def register(engine: Engine) -> Engine:
     return engine
 
 
-for _folder in FOLDERS:
-    register(import_module(f"quaver.engines.{_folder}").ENGINE)
+def _register_all() -> None:
+    for folder in FOLDERS:
+        register(import_module(f"quaver.engines.{folder}").ENGINE)
+    for announced in entry_points(group="quaver.engines"):
+        try:
+            register(announced.load())
+        except Exception as error:  # of another's code
+            warnings.warn(f"the engine {announced.name!r} cannot be imported: {error}.", QuaverWarning, stacklevel=2)
+
+
+_register_all()
 DEFAULT = next(iter(ENGINES.values()))
 """The engine that programs are made for unless another is named, and in whose arithmetic prepared ones evaluate."""
 

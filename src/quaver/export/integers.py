@@ -1,6 +1,7 @@
 """The integers of every quantized tensor: as the simulation has them, and as an engine has them."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,13 +9,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
+from quaver.engines import engine_of
 from quaver.engines.inspection import Revealed
+from quaver.errors import EngineError
 from quaver.graph.nodes import integers_by_quantize_node, is_quantize
 from quaver.int8.kernels import IN_STEPS
 from quaver.int8.patterns import moves
 from quaver.program import Program
 from quaver.program.quantized_tensors import quantize_nodes
 from quaver.program.views import Executable
+from quaver.runtime.artefact import provenance
 
 Integers = NDArray[np.float32]
 ON_GRID = 1e-3
@@ -138,6 +142,14 @@ class Inside:
         self.apart = {name for part in apart for name in part.places}
         self.names = [name for name in scales if any(name in part.places for part in self.parts)]
         self.scales = {name: np.float32(scales[name]) for name in self.names}
+
+    @classmethod
+    def of(cls, file: Path, scales: dict[str, float]) -> "Inside":
+        """Of a file, on the engine that it was written for, with all that it shows."""
+        revealed = engine_of(file, provenance(file)).reveal(file, list(scales), 1, scales)
+        if revealed is None:
+            raise EngineError(f"{file}: its engine does not show its inside.")
+        return cls(revealed, scales)
 
     def run(self, *batch: NDArray[Any]) -> tuple[list[NDArray[Any]], dict[str, Integers]]:
         """Outputs, and the integers (without zero point) of every quantized tensor."""

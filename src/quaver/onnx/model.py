@@ -2,19 +2,20 @@
 
 import json
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import torch
-from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass, LiftConstantsToInitializersPass, RemoveUnusedNodesPass
 from torch import Tensor, fx
 
 from quaver.errors import EngineError, StageError
 from quaver.graph.nodes import argument, is_dequantize, is_quantize, op_of, packet
 from quaver.int8.patterns import limits_of, two
+from quaver.onnx.editing import array_of, constant, operand, replace
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.quantized_tensors import quantized_tensors, rounded_name
@@ -25,31 +26,26 @@ OPSET = 20
 
 _AVERAGES = ("avg_pool2d", "avg_pool3d")
 _BIASED = ("Conv", "ConvTranspose", "Gemm")
-_CONSTANTS: dict[str, Callable[[Any], Any]] = {
-    "value": lambda attribute: numpy_helper.to_array(attribute.t),
-    "value_float": lambda attribute: np.array(attribute.f, np.float32),
-    "value_int": lambda attribute: np.array(attribute.i, np.int64),
-}
 
 
-def shared_model(program: Program, shared: dict[str, Any]) -> onnx.ModelProto:
-    """`model_of` a program, made once for all who write it."""
-    model: onnx.ModelProto = shared.get("onnx") or model_of(program)
-    shared["onnx"] = model
+def shared_model(program: Program, shared: dict[str, Any]) -> ir.Model:
+    """`model_of` a program, made once for all who write it; a copy for each."""
+    if "onnx" not in shared:
+        shared["onnx"] = model_of(program)
+    model: ir.Model = shared["onnx"].clone()
     return model
 
 
-def carrying(model: onnx.ModelProto, origin: dict[str, Any]) -> onnx.ModelProto:
-    """A copy of the model with its origin in it."""
-    twin = onnx.ModelProto()
-    twin.CopyFrom(model)
-    entry = twin.metadata_props.add()
-    entry.key, entry.value = "quaver", json.dumps(origin, sort_keys=True)
-    return twin
+def checked_proto(model: ir.Model, origin: dict[str, Any]) -> onnx.ModelProto:
+    """The model as a file holds it, with its origin in it."""
+    model.metadata_props["quaver"] = json.dumps(origin, sort_keys=True)
+    proto = ir.to_proto(model)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
 
 
-def model_of(program: Program) -> onnx.ModelProto:
-    """The program in ONNX, checked. Inputs have the program's names, and so have its quantized tensors."""
+def model_of(program: Program) -> ir.Model:
+    """The program in ONNX. Inputs have the program's names, and so have its quantized tensors."""
     if program.stage is Stage.PREPARED:
         raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
     if program.stage is Stage.FROZEN:
@@ -62,9 +58,7 @@ def model_of(program: Program) -> onnx.ModelProto:
         except Exception as error:  # the exporter raises whatever an op's translation happens to raise
             raise EngineError(f"export: the program has no form in ONNX: {_reason(error)}") from error
     assert written is not None
-    model = tidied(written.model_proto, program)
-    onnx.checker.check_model(model, full_check=True)
-    return model
+    return tidied(written.model, program)
 
 
 # before the exporter
@@ -173,106 +167,72 @@ def _reason(error: BaseException) -> str:
 # behind the exporter
 
 
-def tidied(model: onnx.ModelProto, program: Program) -> onnx.ModelProto:
+def tidied(model: ir.Model, program: Program) -> ir.Model:
     """The exporter's model with constants as initializers, names of ours, and nothing about the machine it was made on."""
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     graph = model.graph
-    constants_to_initializers(graph)
+    fold_casts(graph)
     fold_biases(graph)
-    drop_unread(graph)
-    inputs = {value.name: leaf.name for value, leaf in zip(graph.input, program.signature.tensors, strict=True)}
-    outputs = {
-        value.name: "output" if len(graph.output) == 1 else f"output_{index}" for index, value in enumerate(graph.output)
-    }
-    quantized = [node.output[0] for node in graph.node if node.op_type == "QuantizeLinear"]
+    RemoveUnusedNodesPass()(model)
+    ClearMetadataAndDocStringPass()(model)
+    inputs = {value: leaf.name for value, leaf in zip(graph.inputs, program.signature.tensors, strict=True)}
+    several = len(graph.outputs) > 1
+    outputs = {value: f"output_{index}" if several else "output" for index, value in enumerate(graph.outputs)}
+    quantized = [node.outputs[0] for node in graph if node.op_type == "QuantizeLinear"]
     titles = dict(zip(quantized, quantized_tensors(program), strict=True))
-    whole = {name: f"{title}.integers" for name, title in titles.items()}
-    back = [node for node in graph.node if node.op_type == "DequantizeLinear" and node.input[0] in titles]
-    rounded = {node.output[0]: rounded_name(titles[node.input[0]]) for node in back}
+    whole = {value: f"{title}.integers" for value, title in titles.items()}
+    back = {node.outputs[0]: node.inputs[0] for node in graph if node.op_type == "DequantizeLinear"}
+    rounded = {value: rounded_name(titles[source]) for value, source in back.items() if source in titles}
     rename(graph, whole | rounded | inputs | outputs)
-    for node in graph.node:
-        del node.metadata_props[:]
-        node.doc_string = ""
-        node.name = f"{node.op_type}:{node.output[0]}"
-    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        del value.metadata_props[:]
-        value.doc_string = ""
-    del graph.metadata_props[:]
-    del model.metadata_props[:]
-    del model.functions[:]
+    for node in graph:
+        node.name = f"{node.op_type}:{node.outputs[0].name}"
+    model.functions.clear()
     model.producer_name, model.producer_version, graph.name = "quaver", "", "program"
     return model
 
 
-def constants_to_initializers(graph: onnx.GraphProto) -> None:
-    """Store every constant, and every cast of one, as an initializer."""
-    known = {initializer.name: initializer for initializer in graph.initializer}
-    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
-    kept = []
-    for node in graph.node:
-        value = None
-        if node.op_type == "Constant" and node.attribute[0].name in _CONSTANTS:
-            value = _CONSTANTS[node.attribute[0].name](node.attribute[0])
-        elif node.op_type in ("Cast", "CastLike") and node.input[0] in known:
-            to = node.attribute[0].i if node.op_type == "Cast" else types.get(node.input[1])
-            if to is not None:
-                value = numpy_helper.to_array(known[node.input[0]]).astype(onnx.helper.tensor_dtype_to_np_dtype(to))
-        if value is None:
-            kept.append(node)
-        else:
-            known[node.output[0]] = numpy_helper.from_array(value, node.output[0])
-            graph.initializer.append(known[node.output[0]])
-    refill(graph.node, kept)
+def fold_casts(graph: ir.Graph) -> None:
+    """Store every cast of a constant as a constant."""
+    for node in list(graph):
+        if node.op_type not in ("Cast", "CastLike") or (value := array_of(node.inputs[0])) is None:
+            continue
+        to = ir.DataType(node.attributes["to"].as_int()) if node.op_type == "Cast" else operand(node, 1).dtype
+        if to is not None:
+            replace(node, constant(graph, node.outputs[0].name, value.astype(to.numpy())))
 
 
-def fold_biases(graph: onnx.GraphProto) -> None:
+def fold_biases(graph: ir.Graph) -> None:
     """Store a bias that nodes compute from constants; leave out the zeros that the exporter computes for want of one."""
-    known: dict[str, Any] = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    makers = {name: node for node in graph.node for name in node.output}
+    known: dict[ir.Value, Any] = {}
 
-    def value(name: str) -> Any:
+    def computed(value: ir.Value) -> Any:
         """What a tensor always holds; None if it depends on the input."""
-        if name not in known and name in makers:
-            given = {source: value(source) for source in makers[name].input if source}
-            if all(array is not None for array in given.values()):
-                (known[name],) = ReferenceEvaluator(makers[name]).run(None, given)
-        return known.get(name)
+        maker = value.producer()
+        if maker is None:
+            return array_of(value)
+        if value not in known:
+            given = {str(source.name): computed(source) for source in maker.inputs if source is not None}
+            fixed = all(array is not None for array in given.values())
+            evaluator: Any = ReferenceEvaluator(ir.to_proto(maker)) if fixed else None
+            known[value] = evaluator.run(None, given)[0] if fixed else None
+        return known[value]
 
-    for node in graph.node:
-        computed = node.op_type in _BIASED and len(node.input) == 3 and node.input[2] in makers
-        bias = value(node.input[2]) if computed else None
-        if bias is not None and bias.any():
-            node.input[2] = f"{node.output[0]}.bias"
-            graph.initializer.append(numpy_helper.from_array(bias, node.input[2]))
-        elif bias is not None:
-            del node.input[2]
-
-
-def drop_unread(graph: onnx.GraphProto) -> None:
-    """Leave out nodes and constants that no output depends on."""
-    read_by_someone = {value.name for value in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if read_by_someone.intersection(node.output):
-            kept.append(node)
-            read_by_someone.update(node.input)
-    used = [initializer for initializer in graph.initializer if initializer.name in read_by_someone]
-    refill(graph.node, kept[::-1])
-    refill(graph.initializer, used)
-    refill(graph.value_info, [value for value in graph.value_info if value.name in read_by_someone])
+    for node in graph:
+        bias = node.inputs[2] if node.op_type in _BIASED and len(node.inputs) == 3 else None
+        values = computed(bias) if bias is not None and bias.producer() is not None else None
+        if values is not None and values.any():
+            node.replace_input_with(2, constant(graph, f"{node.outputs[0].name}.bias", values))
+        elif values is not None:
+            node.resize_inputs(2)
 
 
-def refill(field: Any, values: list[Any]) -> None:
-    """Put these values in the place of what a repeated field holds."""
-    del field[:]
-    field.extend(values)
-
-
-def rename(graph: onnx.GraphProto, names: dict[str, str]) -> None:
-    """Give tensors other names, everywhere they occur; a name that is taken already gets out of the way."""
-    taken = {name for node in graph.node for name in (*node.input, *node.output)} - set(names)
-    names = names | {name: f"{name}.inner" for name in taken & set(names.values())}
-    for node in graph.node:
-        for field in (node.input, node.output):
-            field[:] = [names.get(name, name) for name in field]
-    for value in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
-        value.name = names.get(value.name, value.name)
+def rename(graph: ir.Graph, names: dict[ir.Value, str]) -> None:
+    """Give tensors other names; a tensor that has one of these already gets out of the way."""
+    taken = set(names.values())
+    for value in [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]:
+        if value.name in taken and value not in names:
+            value.name = f"{value.name}.inner"
+    for place, value in enumerate(names):
+        value.name = f"renaming.{place}"
+    for value, name in names.items():
+        value.name = name

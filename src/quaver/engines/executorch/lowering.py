@@ -67,6 +67,9 @@ class XNNPACKLowering(RequantizingLowering):
         return None
 
 
+lowering = XNNPACKLowering
+
+
 def computes_exactly(node: fx.Node) -> bool:
     """Whether XNNPACK gives the simulation's bits, given those of the op's inputs."""
     if is_quantize(node):

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
+import onnx_ir as ir
 
 from quaver.engines.engine import Options
 from quaver.engines.openvino.runner import ov
 from quaver.errors import EngineError
-from quaver.onnx.model import carrying, refill, shared_model
+from quaver.onnx.editing import array_of, constant, insert_before, made_by, operand
+from quaver.onnx.model import checked_proto, shared_model
 from quaver.program import Program
 
 ops = ov.opset13
@@ -40,10 +40,12 @@ NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody
 
 def write(program: Program, path: Path, origin: dict[str, Any], options: Options) -> None:
     """Write ``path`` (.xml) and its weights beside it; ``origin`` goes into the model's runtime information."""
-    model = carrying(shared_model(program, options.shared), origin)
+    model = shared_model(program, options.shared)
+    pad_apart(model.graph)
+    scale_apart(model.graph)
     try:
-        ready = _scaled_apart(_padded_apart(model))
-        converted = ov.convert_model(BytesIO(ready.SerializeToString()))  # a path it would split at commas
+        content = checked_proto(model, origin).SerializeToString()
+        converted = ov.convert_model(BytesIO(content))  # a path it would split at commas
     except Exception as error:  # OpenVINO's frontends raise classes of their own
         raise EngineError(f"export: OpenVINO cannot read the program: {_last_line(error)}") from error
     if options.same_on_amx:
@@ -64,91 +66,77 @@ def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[-1]
 
 
-def _padded_apart(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the zeros around average pools of signed tensors put there by a node of their own, and rounded again.
+def pad_apart(graph: ir.Graph) -> None:
+    """Put the zeros around average pools of signed tensors there by a node of their own, and round them again.
 
     A tensor that a convolution reads, too, is stored with 128 added; OpenVINO's pool would count zeros of that as padding
     (seen in 2026.4). Without the rounding, which changes nothing, it takes the node back into the pool.
     """
-    twin = onnx.ModelProto()
-    twin.CopyFrom(model)
-    graph = twin.graph
-    signed = {tensor.name for tensor in graph.initializer if tensor.data_type == onnx.TensorProto.INT8}
-    rounding = {
-        node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear" and node.input[2] in signed
-    }
-    kept = []
-    for node in graph.node:
-        options = {attribute.name: attribute for attribute in node.attribute}
-        pads = list(options["pads"].ints) if node.op_type == "AveragePool" and "pads" in options else []
-        if any(pads) and "count_include_pad" in options and options["count_include_pad"].i and node.input[0] in rounding:
-            half = len(pads) // 2
-            widths = np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)
-            names = [f"{node.name}.{word}" for word in ("pads", "padded", "integers", "rounded")]
-            graph.initializer.append(numpy_helper.from_array(widths, names[0]))
-            grid = rounding[node.input[0]].input[1:]
-            kept.append(onnx.helper.make_node("Pad", [node.input[0], names[0]], names[1:2], names[1]))
-            kept.append(onnx.helper.make_node("QuantizeLinear", [names[1], *grid], names[2:3], names[2]))
-            kept.append(onnx.helper.make_node("DequantizeLinear", [names[2], *grid], names[3:], names[3]))
-            node.input[0] = names[3]
-            options["pads"].ints[:] = [0] * len(pads)
-        kept.append(node)
-    refill(graph.node, kept)
-    return twin
+    for node in list(graph):
+        if node.op_type != "AveragePool" or not node.attributes.get_int("count_include_pad", 0):
+            continue
+        pads, rounding = node.attributes.get_ints("pads", ()) or (), made_by(node.inputs[0], "DequantizeLinear")
+        if not any(pads) or rounding is None or operand(rounding, 2).dtype is not ir.DataType.INT8:
+            continue
+        half, grid = len(pads) // 2, rounding.inputs[1:]
+        widths = constant(graph, f"{node.name}.pads", np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64))
+        padded = insert_before(node, "Pad", [node.inputs[0], widths], f"{node.name}.padded")
+        whole = insert_before(node, "QuantizeLinear", [padded, *grid], f"{node.name}.integers")
+        node.replace_input_with(0, insert_before(node, "DequantizeLinear", [whole, *grid], f"{node.name}.rounded"))
+        node.attributes["pads"] = ir.AttrInt64s("pads", [0] * len(pads))
 
 
-def _scaled_apart(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with factors per position behind a linear layer applied to a tensor of one dimension more.
+def scale_apart(graph: ir.Graph) -> None:
+    """Apply factors per position behind a linear layer to a tensor of one dimension more.
 
     OpenVINO takes them for factors of the layer's channels, or multiplies products and bias by different ones (seen in
     2026.4). With a dimension in front it does neither.
     """
-    twin = onnx.ModelProto()
-    twin.CopyFrom(model)
-    graph = twin.graph
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    makers = {name: node for node in graph.node for name in node.output}
-
-    def is_linear(name: str) -> bool:
-        """Whether a tensor is a matrix product, with what is added to it."""
-        maker = makers.get(name)
-        sums = maker is not None and maker.op_type == "Add" and any(map(is_linear, maker.input))
-        return sums or (maker is not None and maker.op_type == "MatMul")
-
-    ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in graph.value_info}
-    for norm in [node for node in graph.node if node.op_type == "BatchNormalization" and is_linear(node.input[0])]:
-        if norm.input[0] in ranks and all(name in constants for name in norm.input[1:]):
-            _spell_out_norm(graph, norm, constants, ranks[norm.input[0]])
-    kept = []
-    for node in graph.node:
-        factors = [constants[name] for name in node.input if name in constants] if node.op_type in ("Mul", "Div") else []
-        positions = any(size != 1 for factor in factors for size in factor.dims[:-1])
-        place = next((place for place, name in enumerate(node.input) if is_linear(name)), None)
-        if place is None or not positions:
-            kept.append(node)
+    for norm in list(graph):
+        if norm.op_type != "BatchNormalization" or not is_linear(norm.inputs[0]) or operand(norm).shape is None:
             continue
-        result, axis = node.output[0], f"{node.output[0]}.axis"
-        graph.initializer.append(numpy_helper.from_array(np.array([0]), axis))
-        source, node.input[place], node.output[0] = node.input[place], f"{result}.apart", f"{result}.scaled"
-        kept.append(onnx.helper.make_node("Unsqueeze", [source, axis], [node.input[place]], node.input[place]))
-        kept.append(node)
-        kept.append(onnx.helper.make_node("Squeeze", [node.output[0], axis], [result], f"{result}.back"))
-    refill(graph.node, kept)
-    return twin
+        if all(map(is_constant, norm.inputs[1:])):
+            spell_out_norm(graph, norm, len(operand(norm).shape or ()))
+    for node in list(graph):
+        factors = [array_of(value) for value in node.inputs if is_constant(value)] if node.op_type in ("Mul", "Div") else []
+        place = next((place for place, value in enumerate(node.inputs) if is_linear(value)), None)
+        if place is None or not any(size != 1 for factor in factors for size in factor.shape[:-1]):
+            continue
+        result = node.outputs[0]
+        axis = constant(graph, f"{result.name}.axis", np.array([0]))
+        node.replace_input_with(place, insert_before(node, "Unsqueeze", [node.inputs[place], axis], f"{result.name}.apart"))
+        back = ir.node("Squeeze", [None, axis], outputs=[ir.val(f"{result.name}.back")], name=f"{result.name}.back")
+        graph.insert_after(node, back)
+        result.replace_all_uses_with(back.outputs[0], replace_graph_outputs=True)
+        back.replace_input_with(0, result)
+        result.shape = None
+        result.name, back.outputs[0].name = f"{result.name}.scaled", result.name
 
 
-def _spell_out_norm(graph: onnx.GraphProto, norm: onnx.NodeProto, constants: dict[str, onnx.TensorProto], rank: int) -> None:
+def is_constant(value: ir.Value | None) -> bool:
+    """Whether the model holds a value as it is."""
+    return value is not None and value.const_value is not None
+
+
+def is_linear(value: ir.Value | None) -> bool:
+    """Whether a tensor is a matrix product, with what is added to it."""
+    sums = made_by(value, "Add")
+    return made_by(value, "MatMul") is not None or (sums is not None and any(map(is_linear, sums.inputs)))
+
+
+def spell_out_norm(graph: ir.Graph, norm: ir.Node, rank: int) -> None:
     """A batch norm as what it is once trained: a product and a sum, by constants."""
-    gamma, beta, mean, variance = (numpy_helper.to_array(constants[name]) for name in norm.input[1:])
-    epsilon = next((attribute.f for attribute in norm.attribute if attribute.name == "epsilon"), 1e-5)  # ONNX' default
+    gamma, beta, mean, variance = map(array_of, norm.inputs[1:])
+    epsilon = norm.attributes.get_float("epsilon", 1e-5)  # ONNX' default
     factor = gamma * (np.float32(1) / np.sqrt(variance + np.float32(epsilon)))
-    names = [f"{norm.output[0]}.{word}" for word in ("factor", "shift", "product")]
-    for name, value in zip(names, (factor, beta - mean * factor), strict=False):
-        constants[name] = numpy_helper.from_array(value.reshape(-1, *[1] * (rank - 2)), name)
-        graph.initializer.append(constants[name])
-    position = list(graph.node).index(norm)
-    graph.node.insert(position, onnx.helper.make_node("Mul", [norm.input[0], names[0]], names[2:], names[2]))
-    norm.CopyFrom(onnx.helper.make_node("Add", [names[2], names[1]], norm.output, norm.name))
+    name, shape = norm.outputs[0].name, (-1, *[1] * (rank - 2))
+    factors = constant(graph, f"{name}.factor", factor.reshape(shape))
+    shift = constant(graph, f"{name}.shift", (beta - mean * factor).reshape(shape))
+    product = insert_before(norm, "Mul", [norm.inputs[0], factors], f"{name}.product")
+    total = insert_before(norm, "Add", [product, shift], f"{name}.total")
+    norm.outputs[0].replace_all_uses_with(total, replace_graph_outputs=True)
+    graph.remove(norm, safe=True)
+    total.name = name
 
 
 def _store_signed_from_zero(model: ov.Model) -> None:

@@ -18,7 +18,7 @@ PUBLISHED_SIZE = 416
 LARGEST = 8.0  # logarithm of a box's size over its anchor's: what lies beyond is noise, and would overflow
 
 
-class Places(NamedTuple):
+class AnchorGrid(NamedTuple):
     """A place is a cell of one of the maps, and one of its three anchors; everything in pixels.
 
     ``cells`` has left and top of its cell, ``strides`` the cell's width, ``sizes`` the anchor's width and height.
@@ -28,15 +28,15 @@ class Places(NamedTuple):
     strides: Tensor
     sizes: Tensor
 
-    def to(self, device: torch.device) -> "Places":
+    def to(self, device: torch.device) -> "AnchorGrid":
         """The same on another device."""
-        return Places(*(tensor.to(device) for tensor in self))
+        return AnchorGrid(*(tensor.to(device) for tensor in self))
 
-    def of(self, boxes: Tensor) -> Tensor:
-        """The place each box belongs to: of the nine whose cell its middle is in, the one with the most alike anchor."""
+    def assigned(self, boxes: Tensor) -> Tensor:
+        """The place each box belongs to: of the nine whose cell its middle is in, the one with the anchor most like it."""
         middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
         around = ((middle[:, None] >= self.cells) & (middle[:, None] < self.cells + self.strides)).all(2)
-        return (alike(size, self.sizes) + around).argmax(1)
+        return (shape_overlap(size, self.sizes) + around).argmax(1)
 
 
 def published_anchors(image_size: int) -> Anchors:
@@ -46,7 +46,7 @@ def published_anchors(image_size: int) -> Anchors:
 
 
 def anchors_of(numbers: Sequence[float]) -> Anchors:
-    """Nine boxes from 18 numbers, widths and heights by turns: three for each map, the finest map's first.
+    """Nine boxes from 18 numbers, width and height in turn: three for each map, the finest map's first.
 
     >>> anchors_of(range(18))[0]
     ((0, 1), (2, 3), (4, 5))
@@ -56,7 +56,7 @@ def anchors_of(numbers: Sequence[float]) -> Anchors:
 
 
 @lru_cache
-def places(image_size: int, anchors: Anchors) -> Places:
+def anchor_grid(image_size: int, anchors: Anchors) -> AnchorGrid:
     """The places of images of this size: first map first, then anchor by anchor, row by row."""
     cells, strides, sizes = [], [], []
     for stride, own in zip(STRIDES, anchors, strict=True):
@@ -65,16 +65,16 @@ def places(image_size: int, anchors: Anchors) -> Places:
         cells.append((torch.stack([columns, rows], 2).view(-1, 2) * float(stride)).repeat(BOXES, 1))
         strides.append(torch.full((BOXES * count**2, 1), float(stride)))
         sizes.append(torch.tensor(own, dtype=torch.float32).repeat_interleave(count**2, 0))
-    return Places(torch.cat(cells), torch.cat(strides), torch.cat(sizes))
+    return AnchorGrid(torch.cat(cells), torch.cat(strides), torch.cat(sizes))
 
 
-def alike(sizes: Tensor, others: Tensor) -> Tensor:
+def shape_overlap(sizes: Tensor, others: Tensor) -> Tensor:
     """Intersection over union of boxes of these widths and heights, were they in one place: n x m."""
     shared = torch.minimum(sizes[:, None], others).prod(2)
     return shared / (sizes.prod(1)[:, None] + others.prod(1) - shared)
 
 
-def by_place(maps: tuple[Tensor, ...]) -> Tensor:
+def by_anchor(maps: tuple[Tensor, ...]) -> Tensor:
     """The maps' numbers for every place: N x places x (x, y, width, height, object, classes …), in float32."""
     flat = [_of_map(values.float()) for values in maps]
     return torch.cat(flat, 1)
@@ -85,7 +85,7 @@ def _of_map(values: Tensor) -> Tensor:
     return values.reshape(images, BOXES, channels // BOXES, rows * columns).transpose(2, 3).flatten(1, 2)
 
 
-def boxes_of(values: Tensor, where: Places) -> Tensor:
+def boxes_of(values: Tensor, where: AnchorGrid) -> Tensor:
     """The boxes that the numbers of each place stand for: ``sigmoid(x, y)`` in its cell, ``exp`` of the size in anchors."""
     middle = where.cells + values[..., :2].sigmoid() * where.strides
     half = where.sizes * values[..., 2:4].clamp(max=LARGEST).exp() / 2

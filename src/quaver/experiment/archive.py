@@ -1,4 +1,4 @@
-"""What was made in a folder before a run begins there: set aside whole, so that no old figure stands beside a new one."""
+"""Files of earlier runs in a folder: archived before a new run starts, so that no old figure stands beside a new one."""
 
 import filecmp
 import shutil
@@ -31,12 +31,12 @@ def set_aside(folder: Path, patterns: tuple[str, ...], named: Collection[Path] =
     finished by the next one.
     """
     named = {path.resolve() for path in named}
-    found = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if not _is_run(path)]
-    _refuse_inside(found, named)
+    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if not _is_run(path)]
+    _refuse_inside(paths, named)
     previous = folder / "previous"
     draft = previous / ".draft"
-    moved = [path for path in found if path.resolve() not in named]
-    copied = [path for path in found if path.resolve() in named and not _has_copy(path, previous)]
+    moved = [path for path in paths if path.resolve() not in named]
+    copied = [path for path in paths if path.resolve() in named and not _has_copy(path, previous)]
     if not draft.exists() and not copied and all(path.name == "run.json" for path in moved):  # a run that made nothing
         return None
     if any((draft / path.name).exists() for path in moved):  # cut off, and then something new was made
@@ -59,9 +59,9 @@ def _is_run(path: Path) -> bool:
     return any((path / name).exists() for name in ("checkpoints", "run.json", "report.json"))
 
 
-def _refuse_inside(found: list[Path], named: Collection[Path]) -> None:
+def _refuse_inside(paths: list[Path], named: Collection[Path]) -> None:
     for file in named:
-        for path in found:
+        for path in paths:
             if path.resolve() in file.parents:
                 raise ConfigError(
                     f"{file}: lies in {path}, which a run in {path.parent} writes anew. Copy it elsewhere, or name another "

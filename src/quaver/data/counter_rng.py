@@ -1,4 +1,4 @@
-"""Random numbers that are a pure function of where they are used: seed, epoch and index, nothing that runs along.
+"""A counter-based random number generator: a pure function of seed, epoch and index, without state.
 
 A run that was interrupted sees the same order and the same pixels again, with any number of worker processes.
 """
@@ -24,7 +24,7 @@ def uniform(seed: int, epoch: int, indices: ArrayLike, count: int) -> NDArray[np
     return (scrambled >> np.uint64(11)).astype(np.float64) * np.float64(2.0**-53)
 
 
-def order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
+def permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     """The numbers below ``count``, shuffled for an epoch."""
     return np.argsort(uniform(seed, epoch, np.arange(count), 1)[:, 0], kind="stable")
 

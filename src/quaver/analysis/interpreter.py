@@ -1,4 +1,4 @@
-"""Run a program's evaluation graph and look at tensors on the way, one batch at a time, none kept."""
+"""Run a program's evaluation graph and look at its tensors, one batch at a time, keeping none."""
 
 import operator
 from collections.abc import Callable
@@ -16,8 +16,8 @@ Look = Callable[[Site, Tensor, Any], None]
 """Told a site, its tensor, and the step that the tensor is counted in (1 for real numbers)."""
 
 
-class Watched(fx.Interpreter):
-    """A program in evaluation that shows each site's tensor to ``look`` when it comes by.
+class WatchingInterpreter(fx.Interpreter):
+    """A program in evaluation that shows each site's tensor to ``look`` when it is computed.
 
     With ``rounding`` it computes what the program computes, on integers. Without, quantizers let values pass: the float
     network, and nothing is spent on rounding.

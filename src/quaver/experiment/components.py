@@ -1,4 +1,4 @@
-"""What a run works with: a machine, the other processes, data, a task, a model."""
+"""What a run works with: a device, the other processes, data, a task, a model."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from quaver.config.recipe import Phase, Recipe
 from quaver.data import ImageData, Loader, open_dataset
 from quaver.detection import Detection
-from quaver.detection.places import anchors_of, published_anchors
+from quaver.detection.anchors import anchors_of, published_anchors
 from quaver.errors import ConfigError
-from quaver.experiment.plausible import dataset_name
+from quaver.experiment.recipe_checks import dataset_name
 from quaver.models import build
 from quaver.training.classification import Classification
 from quaver.training.ranks import Ranks
@@ -19,8 +19,8 @@ from quaver.training.task import Task
 
 
 @dataclass(frozen=True)
-class Setting:
-    """The recipe's words as things."""
+class Components:
+    """What the recipe names, built: device, data, task and model."""
 
     recipe: Recipe
     ranks: Ranks
@@ -48,8 +48,8 @@ class Setting:
             replace(self.task, label_smoothing=phase.label_smoothing) if isinstance(self.task, Classification) else self.task
         )
 
-    def alone(self) -> "Setting":
-        """The same for this process without the others, who may have left."""
+    def alone(self) -> "Components":
+        """The same for this process alone: the others may have left."""
         test = Loader(self.test.dataset, self.recipe.batch_size, shuffle=False, workers=self.recipe.workers)
         task = Classification() if isinstance(self.task, Classification) else self.task
         return replace(self, ranks=Ranks(), test=test, task=task)
@@ -61,8 +61,8 @@ class Setting:
         return build(self.recipe.model, num_classes=self.classes, image_size=self.image_shape[1], **options)
 
 
-def setting_of(recipe: Recipe, ranks: Ranks) -> Setting:
-    """Find the machine, open the data."""
+def build_components(recipe: Recipe, ranks: Ranks) -> Components:
+    """Choose the device, open the data."""
     accelerator = wants_accelerator(recipe)
     device = torch.device("cuda", torch.cuda.current_device()) if accelerator else torch.device("cpu")
     name = dataset_name(recipe)
@@ -83,7 +83,7 @@ def setting_of(recipe: Recipe, ranks: Ranks) -> Setting:
     if recipe.class_dim and recipe.class_dim < train.classes:
         raise ConfigError(f"class_dim={recipe.class_dim}: {name} has {train.classes} classes.")
     shared: dict[str, Any] = {"workers": recipe.workers, "rank": ranks.rank, "world": ranks.world, "pin_memory": accelerator}
-    return Setting(
+    return Components(
         recipe=recipe,
         ranks=ranks,
         device=device,

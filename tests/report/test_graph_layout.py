@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quaver.report.lanes import laid_out
+from quaver.report.graph_layout import laid_out
 
 
 @st.composite

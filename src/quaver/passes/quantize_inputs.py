@@ -1,4 +1,4 @@
-"""What the two quantizing passes share: their options, and the questions they ask of an op."""
+"""What the two quantizing passes share: how they quantize the inputs of ops, and the ops that they leave float."""
 
 import math
 from collections.abc import Iterable
@@ -7,26 +7,17 @@ from typing import Any, ClassVar
 
 from torch import fx
 
-from quaver.config.check import Rule, boolean, check, one_of, rate, texts, whole
-from quaver.config.layer_bits import LayerBits, as_pairs, bits_for, layer_bits
-from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
+from quaver.config.check import anything, names
+from quaver.config.layer_bits import as_pairs, bits_for
+from quaver.config.options import like, option
+from quaver.config.quantization_options import QuantizerOptions, SharedOptions, TargetOption
 from quaver.config.scopes import contains
-from quaver.engines import DEFAULT, ENGINES
 from quaver.graph.nodes import Op, argument, dtype_of, is_written, packet
 from quaver.operators import ACTIVATIONS
+from quaver.passes.base import Pass
+from quaver.program import Stage
 from quaver.program.placements import Options
 from quaver.program.reason import Because, SkipPattern
-
-COMMON_RULES: dict[str, Rule] = {
-    "skip_pattern": texts(),
-    "activation_quantize_type": one_of(*ACTIVATION_TYPES),
-    "activation_bits": BITS_RULE,
-    "layer_bits": layer_bits(),
-    "window_size": whole(1),
-    "moving_rate": rate(),
-    "pass_through": boolean(),
-    "target": one_of(*ENGINES),
-}
 
 _FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear"})
 
@@ -74,26 +65,23 @@ def ends_convolution(node: fx.Node) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputQuantizers:
+class SkipOption:
+    """Which ops a pass leaves alone."""
+
+    skip_pattern: str | tuple[str, ...] | list[str] = like(SharedOptions, "not_quant_pattern")
+
+
+# In a program's history the options of a pass stand in the order of its bases, the last base first.
+@dataclass(frozen=True, kw_only=True)
+class InputQuantizers(TargetOption, QuantizerOptions, SkipOption, Pass):
     """What the two quantizing passes have in common: how the inputs of an op are quantized."""
 
-    skip_pattern: str | tuple[str, ...] | list[str] = ("skip_quant",)
-    activation_quantize_type: str = "moving_average_abs_max"
-    activation_bits: int = 8
-    layer_bits: LayerBits = ()
-    window_size: int = 10000
-    moving_rate: float = 0.9
-    pass_through: bool = False
-    target: str = DEFAULT.name
-    act_quantize_func: Any = None
-    act_preprocess_func: Any = None
+    needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
+    otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
 
-    def __post_init__(self) -> None:
-        rules = COMMON_RULES | self.own_rules
-        check(type(self).__name__, {key: getattr(self, key) for key in rules}, rules)
-        object.__setattr__(self, "layer_bits", as_pairs(self.layer_bits))
-
-    own_rules: ClassVar[dict[str, Rule]] = {}
+    act_quantize_func: Any = option(None, anything(), "Your own quantizer of activations.")
+    act_preprocess_func: Any = option(None, anything(), "What stands in front of a quantizer of activations.")
+    quantizable_op_type: tuple[str, ...] | list[str] = option((), names(()), "The types of the ops to quantize.")
 
     def input_options(self, op: Op) -> Options:
         """What the quantizer of an op's input is made from."""

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaver.data.chance import _GOLDEN, _scrambled, order, uniform
+from quaver.data.counter_rng import _GOLDEN, _scrambled, permutation, uniform
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
 
@@ -32,7 +32,7 @@ def test_numbers_are_spread_evenly_and_do_not_go_together():
 
 
 def test_the_order_of_an_epoch_has_every_number_once_and_differs_from_the_next():
-    first, second = order(3, 0, 1000), order(3, 1, 1000)
+    first, second = permutation(3, 0, 1000), permutation(3, 1, 1000)
 
     assert sorted(first) == list(range(1000))
     assert (first != second).mean() > 0.9
@@ -47,5 +47,5 @@ def test_the_scrambling_is_splitmix64s():
 
 def test_the_numbers_stay_what_they_are_from_version_to_version():
     # what a run of an older version saw, a resumed one must see again; written down when this was first released
-    assert order(0, 0, 8).tolist() == [0, 4, 3, 5, 7, 6, 2, 1]
+    assert permutation(0, 0, 8).tolist() == [0, 4, 3, 5, 7, 6, 2, 1]
     assert uniform(1, 2, [3], 2).tolist() == [[0.4373184320319292, 0.9549255112847241]]

@@ -1,4 +1,4 @@
-"""What can be known to be wrong with a recipe before anything is run."""
+"""Problems of a recipe that can be seen before anything is run."""
 
 from pathlib import Path
 
@@ -6,32 +6,32 @@ from quaver.analysis import Analysis
 from quaver.config.check import nearest
 from quaver.config.load import Command
 from quaver.config.recipe import QuantPhase, Recipe
-from quaver.data.opening import NAMES
+from quaver.data.by_name import NAMES
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.folder import weights_at
 from quaver.models.by_name import canonical
-from quaver.models.outside import is_outside
+from quaver.models.external import is_external
 
 DETECTORS = ("yolov3_mobilenet_v1",)
 
 
-def problems_of(recipe: Recipe, command: Command) -> list[str]:
-    """Names that nothing goes by, files that are not there, options that exclude each other: a line each."""
-    found = [*_model(recipe), *problems_of_data(recipe)]
+def recipe_problems(recipe: Recipe, command: Command) -> list[str]:
+    """Unknown names, missing files, options that exclude each other: a line each."""
+    problems = [*_model(recipe), *data_problems(recipe)]
     phase = recipe.quantize if command == "quantize" else recipe.train
     if phase.warmup_epochs > phase.num_epochs:
-        found.append(f"warmup_epochs={phase.warmup_epochs:g}: longer than the {phase.num_epochs} epochs there are.")
+        problems.append(f"warmup_epochs={phase.warmup_epochs:g}: longer than the {phase.num_epochs} epochs there are.")
     if phase.nesterov and not (phase.momentum_rate and phase.optimizer == "momentum"):
-        found.append("nesterov=True: needs the optimizer momentum, and a momentum_rate above 0.")
+        problems.append("nesterov=True: needs the optimizer momentum, and a momentum_rate above 0.")
     detection = dataset_name(recipe) == "voc"
     if recipe.quantize.distill and detection:
-        found.append("distill: learning from the float model's outputs is for classification, and voc is detection.")
+        problems.append("distill: learning from the float model's outputs is for classification, and voc is detection.")
     if phase.label_smoothing and detection:
-        found.append("label_smoothing: is for classification, and voc is detection.")
-    found += _analysis(recipe.quantize) if command == "quantize" else []
+        problems.append("label_smoothing: is for classification, and voc is detection.")
+    problems += _analysis(recipe.quantize) if command == "quantize" else []
     if recipe.anchors and not detection:
-        found.append(f"anchors: are for detection, and {dataset_name(recipe)} is classification.")
-    return found
+        problems.append(f"anchors: are for detection, and {dataset_name(recipe)} is classification.")
+    return problems
 
 
 def dataset_name(recipe: Recipe) -> str:
@@ -52,19 +52,19 @@ def _recognized(place: Path) -> str | None:
 
 
 def _model(recipe: Recipe) -> list[str]:
-    found = []
+    problems = []
     try:
-        known = "" if is_outside(recipe.model) else canonical(recipe.model)
-        if known and (known in DETECTORS) != (dataset_name(recipe) == "voc"):
-            found.append(
+        architecture = "" if is_external(recipe.model) else canonical(recipe.model)
+        if architecture and (architecture in DETECTORS) != (dataset_name(recipe) == "voc"):
+            problems.append(
                 f"model={recipe.model!r} and dataset={dataset_name(recipe)!r}: one is for detection, the other is not. voc "
                 f"goes with {', '.join(DETECTORS)}."
             )
     except ConfigError as error:
-        found.append(str(error))
+        problems.append(str(error))
     if recipe.pretrained_fp32_model and not weights_at(recipe.pretrained_fp32_model).exists():
-        found.append(f"pretrained_fp32_model={recipe.pretrained_fp32_model!r}: there is no such file.")
-    return found
+        problems.append(f"pretrained_fp32_model={recipe.pretrained_fp32_model!r}: there is no such file.")
+    return problems
 
 
 def _analysis(phase: QuantPhase) -> list[str]:
@@ -78,13 +78,14 @@ def _analysis(phase: QuantPhase) -> list[str]:
     return []
 
 
-def problems_of_data(recipe: Recipe) -> list[str]:
-    """A data set that nothing goes by, or a folder that is not there."""
-    found = []
+def data_problems(recipe: Recipe) -> list[str]:
+    """An unknown data set, or a missing folder."""
+    problems = []
     if recipe.dataset not in ("auto", *NAMES):
-        found.append(f"dataset={recipe.dataset!r}: takes one of auto, {', '.join(NAMES)}.{nearest(recipe.dataset, NAMES)}")
+        known = ", ".join(NAMES)
+        problems.append(f"dataset={recipe.dataset!r}: takes one of auto, {known}.{nearest(recipe.dataset, NAMES)}")
     if recipe.data_dir and not Path(recipe.data_dir).is_dir():
-        found.append(f"data_dir={recipe.data_dir!r}: there is no such folder.")
+        problems.append(f"data_dir={recipe.data_dir!r}: there is no such folder.")
     elif not dataset_name(recipe):
-        found.append(f"data_dir={recipe.data_dir!r}: its layout is none that is known. Name the data set with --dataset.")
-    return found
+        problems.append(f"data_dir={recipe.data_dir!r}: its layout is none that is known. Name the data set with --dataset.")
+    return problems

@@ -14,8 +14,8 @@ from quaver.capture import capture
 from quaver.config.recipe import Phase
 from quaver.data import Loader
 from quaver.errors import StorageError
+from quaver.experiment.components import Components
 from quaver.experiment.folder import weights_at
-from quaver.experiment.setting import Setting
 from quaver.experiment.start import Start
 from quaver.models import load_weights
 from quaver.pipeline import quant_aware
@@ -39,26 +39,26 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Journey:
-    """A run on its way: where it started, what it works with, and who listens."""
+class TrainingRun:
+    """A run in progress: how it started, what it works with, and who is told."""
 
     start: Start
-    setting: Setting
+    components: Components
     listeners: tuple[Listener, ...] = ()
 
     def to_float(self) -> Trained:
         """A trained float model: as ``--pretrained_fp32_model`` gives it, trained further by ``train``'s epochs."""
         model = self._model()
-        return self._trained(FLOAT, capture(model, self.setting.example), self.setting.recipe.train, {})
+        return self._trained(FLOAT, capture(model, self.components.example), self.components.recipe.train, {})
 
     def to_int8(self) -> tuple[Trained, Trained]:
         """The float model and the one trained with quantizers; without weights to start from, float training comes first."""
-        recipe, folder = self.setting.recipe, self.start.folder
+        recipe, folder = self.components.recipe, self.start.folder
         before = self._float_model()
-        if self.setting.ranks.first and not self._goes_on_in(QUANTIZE):
+        if self.components.ranks.first and not self._goes_on_in(QUANTIZE):
             folder.write_weights(before.program.state_dict())
-        digest = self.setting.ranks.from_first(_digest(folder.fp32) if self.setting.ranks.first else "")
-        teacher = copy.deepcopy(before.program).eval().to(self.setting.device) if recipe.quantize.distill else None
+        digest = self.components.ranks.from_first(_digest(folder.fp32) if self.components.ranks.first else "")
+        teacher = copy.deepcopy(before.program).eval().to(self.components.device) if recipe.quantize.distill else None
         qat = quant_aware(before.program, recipe.quantize.quant_config())
         if not self._goes_on_in(QUANTIZE):  # a checkpoint has ranges of its own
             self._start_ranges(before.program, qat)
@@ -67,21 +67,22 @@ class Journey:
 
     def _start_ranges(self, fp32: Program, qat: Program) -> None:
         """Ranges and clips as an analysis says: of a file, or of the training data here and now."""
-        phase, folder, ranks = self.setting.recipe.quantize, self.start.folder, self.setting.ranks
+        phase, folder, ranks = self.components.recipe.quantize, self.start.folder, self.components.ranks
         if not (phase.init_from or phase.analysis):
             return
         if not phase.init_from and ranks.first:
             self.say(f"looking at {phase.analysis_batches} batches first (--analysis).")
-            batches = Loader(self.setting.train.dataset, self.setting.recipe.batch_size, shuffle=True)
+            batches = Loader(self.components.train.dataset, self.components.recipe.batch_size, shuffle=True)
             analyze(fp32, islice(batches.epoch(0), phase.analysis_batches)).save(folder.analysis)
         file = Path(phase.init_from or ranks.from_first(str(folder.analysis)))
         started = Analysis.load(file).initialise(qat, by=phase.init_by)
         self.say(f"{len(started)} ranges start from {file.name} ({phase.init_by}).")
 
     def _float_model(self) -> Trained:
-        recipe, start = self.setting.recipe, self.start
+        recipe, start = self.components.recipe, self.start
         if start.checkpoint is not None and self._goes_on_in(QUANTIZE):
-            return Trained(capture(self._model_of_run(), self.setting.example), start.checkpoint.record.get("float", {}), [])
+            program = capture(self._model_of_run(), self.components.example)
+            return Trained(program, start.checkpoint.record.get("float", {}), [])
         if not recipe.pretrained_fp32_model:
             epochs = recipe.train.num_epochs
             self.say(
@@ -90,12 +91,12 @@ class Journey:
                 else "no --pretrained_fp32_model, and --float_epochs 0: training with quantizers from random weights."
             )
             return self.to_float()
-        program = capture(self._model(), self.setting.example).to(self.setting.device)
-        return Trained(program, self.setting.task.evaluate(program, self.setting.test), [])
+        program = capture(self._model(), self.components.example).to(self.components.device)
+        return Trained(program, self.components.task.evaluate(program, self.components.test), [])
 
     def _model(self) -> nn.Module:
         """The model with the weights that the recipe names, or fresh ones."""
-        recipe, model = self.setting.recipe, self.setting.model()
+        recipe, model = self.components.recipe, self.components.model()
         if recipe.pretrained_fp32_model and self.start.checkpoint is None:
             file = weights_at(recipe.pretrained_fp32_model)
             left = load_weights(model, file, new_head=self.start.command == "train")
@@ -105,7 +106,7 @@ class Journey:
 
     def _model_of_run(self) -> nn.Module:
         """The float model that the run left on disk when it went on to quantizers."""
-        model, file = self.setting.model(), self.start.folder.fp32
+        model, file = self.components.model(), self.start.folder.fp32
         assert self.start.checkpoint is not None
         if not file.exists() or _digest(file) != self.start.checkpoint.record.get("fp32_sha256"):
             raise StorageError(f"{file}: is missing, or is not the one this run started from. Start again.")
@@ -119,19 +120,19 @@ class Journey:
         self, name: str, program: Program, phase: Phase, header: dict[str, Any], teacher: nn.Module | None = None
     ) -> Trained:
         """A phase of training, from its beginning, or from the checkpoint if that is of this phase."""
-        setting, recipe, start = self.setting, self.setting.recipe, self.start
+        components, recipe, start = self.components, self.components.recipe, self.start
         job = Job(
             name=name,
-            program=program.to(setting.device),
-            task=setting.task_for(phase),
+            program=program.to(components.device),
+            task=components.task_for(phase),
             phase=phase,
-            batches=setting.train,
-            test=setting.test,
+            batches=components.train,
+            test=components.test,
             teacher=teacher,
-            device=setting.device,
-            ranks=setting.ranks,
+            device=components.device,
+            ranks=components.ranks,
             seed=recipe.seed,
-            steps_per_epoch=setting.steps_per_epoch,
+            steps_per_epoch=components.steps_per_epoch,
             log_period=recipe.log_period,
             checkpoint_period=recipe.checkpoint_period,
             checkpoints=start.folder.checkpoints,
@@ -145,7 +146,7 @@ class Journey:
         return Trained(program, figures, trainer.state.rollbacks)
 
     def say(self, words: str) -> None:
-        """Tell everyone who listens."""
+        """Tell every listener."""
         for listener in self.listeners:
             listener.said(words)
 

@@ -1,12 +1,13 @@
-"""A moving average of the weights, which often is a better model than the weights themselves."""
+"""An exponential moving average (EMA) of the weights, often a better model than the weights themselves."""
 
 import torch
 from torch import Tensor
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from quaver.program import Program
 
 
-class Average:
+class EMA:
     """``average ← decay·average + (1 − decay)·weights`` after each step, of parameters and batch-norm statistics.
 
     The decay starts low, ``(1 + step)/(10 + step)``, so that the first weights are forgotten soon. Ranges of quantizers are
@@ -24,15 +25,14 @@ class Average:
         }
         self.values = {name: tensor.clone() for name, tensor in self.live.items()}
 
-    @torch.no_grad()
     def update(self, step: int) -> None:
-        """Let the weights after ``step`` in."""
-        decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.values.values()), list(self.live.values()), 1 - decay)
+        """Take in the weights after ``step``."""
+        average = get_ema_multi_avg_fn(min(self.decay, (1 + step) / (10 + step)))  # type: ignore[no-untyped-call]
+        average(list(self.values.values()), list(self.live.values()), step)
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Put the average in the place of the weights and the weights in its own; twice is as before."""
+        """Swap the average and the weights; a second call swaps them back."""
         for name, live in self.live.items():
             kept = live.clone()
             live.copy_(self.values[name])

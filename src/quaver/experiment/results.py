@@ -1,4 +1,4 @@
-"""What comes of a run: the artefacts, and the figures of the report. No times in it: equal runs leave equal files."""
+"""The results of a run: artefacts, and the figures of the report. No times: equal runs leave equal files."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from quaver.data import Loader
 from quaver.deployment import write_tree
 from quaver.detection import Detection
 from quaver.engines import ENGINES, Engine
+from quaver.experiment.components import Components
 from quaver.experiment.folder import RunFolder
-from quaver.experiment.journey import Trained
-from quaver.experiment.setting import Setting
+from quaver.experiment.training_run import Trained
 from quaver.export import form_for
 from quaver.measure.verify import verify
 from quaver.pipeline import convert
@@ -21,22 +21,21 @@ from quaver.program.storage import weights_file
 from quaver.runtime import load
 
 
-def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
+def float_report(components: Components, trained: Trained) -> dict[str, Any]:
     """The figures of a float run."""
-    return (
-        _about(setting) | _named("fp32", trained.figures) | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
-    )
+    figures = _named("fp32", trained.figures)
+    return _about(components) | figures | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
 
 
-def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
+def int8_report(components: Components, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
     """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
     frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
     left_out: list[str] = []
     write_tree(frozen, folder.path, left_out=left_out.append)
     ops = int8.ops()
-    report = _about(setting) | _named("fp32", before.figures) | _named("qat", after.figures)
-    engine = _engine(setting)
-    report |= _named("int8", setting.alone().task.evaluate(form_for(int8, engine), setting.alone().test))
+    report = _about(components) | _named("fp32", before.figures) | _named("qat", after.figures)
+    engine = _engine(components)
+    report |= _named("int8", components.alone().task.evaluate(form_for(int8, engine), components.alone().test))
     report |= {
         "fp32_bytes": _bytes(before),
         "int8_bytes": weights_file(folder.path / "int8").stat().st_size,
@@ -45,15 +44,15 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
         "rollbacks": before.rollbacks + after.rollbacks,
         **({"left_out": left_out} if left_out else {}),
     }
-    return report | (_deployed(setting.alone(), folder, int8, engine) if setting.recipe.verify_images else {})
+    return report | (_deployed(components.alone(), folder, int8, engine) if components.recipe.verify_images else {})
 
 
-def _deployed(setting: Setting, folder: RunFolder, int8: Program, engine: Engine) -> dict[str, Any]:
+def _deployed(components: Components, folder: RunFolder, int8: Program, engine: Engine) -> dict[str, Any]:
     """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
-    artefact = folder.path / engine.folder / f"model{engine.suffix}"
-    some = _Some(setting.test, setting.recipe.verify_images)
+    artefact = engine.file_in(folder.path)
+    some = _Some(components.test, components.recipe.verify_images)
     result = verify(int8, artefact, (images for images, _ in some))
-    return _named("deployed", setting.task.evaluate(load(artefact), some)) | {
+    return _named("deployed", components.task.evaluate(load(artefact), some)) | {
         "agreement": result.agreement,
         "integers_equal": result.integers_equal,
         "verified_images": result.images,
@@ -63,21 +62,21 @@ def _deployed(setting: Setting, folder: RunFolder, int8: Program, engine: Engine
     }
 
 
-def _engine(setting: Setting) -> Engine:
+def _engine(components: Components) -> Engine:
     """The engine that the model was trained for; where that one is not installed, one that is."""
-    wanted = ENGINES[setting.recipe.quantize.target]
+    wanted = ENGINES[components.recipe.quantize.target]
     return next((engine for engine in (wanted, *ENGINES.values()) if engine.is_installed), wanted)
 
 
-def _about(setting: Setting) -> dict[str, Any]:
-    recipe, task = setting.recipe, setting.task
+def _about(components: Components) -> dict[str, Any]:
+    recipe, task = components.recipe, components.task
     boxes = {"anchors": [list(box) for level in task.anchors for box in level]} if isinstance(task, Detection) else {}
     return {
         "model": recipe.model,
-        "dataset": setting.dataset,
-        "image_shape": list(setting.image_shape),
-        "classes": setting.classes,
-        "test_images": len(setting.test.dataset),
+        "dataset": components.dataset,
+        "image_shape": list(components.image_shape),
+        "classes": components.classes,
+        "test_images": len(components.test.dataset),
         "seed": recipe.seed,
         **boxes,  # without them nobody can read a detector's maps
     }

@@ -1,10 +1,11 @@
-"""The quantizers that a live layer gets."""
+"""The quantizer factory of `quaver.QAT`: what each layer of a live model computes with."""
 
 from typing import Any
 
 import torch
 from torch import nn
 
+from quaver.config.options import shared_options
 from quaver.config.qat_config import QATConfig
 from quaver.eager.layers import LOWEST, WEIGHTED
 from quaver.eager.named import Named
@@ -16,20 +17,12 @@ from quaver.quantizers import Quantizer
 from quaver.quantizers.make import make
 
 
-class Slots:
+class QuantizerFactory:
     """Makes quantizers as the graph path would: from one config, with the same options."""
 
     def __init__(self, config: QATConfig, **functions: Any) -> None:
-        self.wishes = QuantizationTransformPass(
-            weight_quantize_type=config.weight_quantize_type,
-            weight_bits=config.weight_bits,
-            activation_quantize_type=config.activation_quantize_type,
-            activation_bits=config.activation_bits,
-            layer_bits=config.layer_bits,
-            window_size=config.window_size,
-            moving_rate=config.moving_rate,
-            pass_through=config.pass_through,
-            saturation_safe=config.saturation_safe,
+        self.options = QuantizationTransformPass(
+            **shared_options(config, QuantizationTransformPass),
             quantize_activations=not config.quant_weight_only,
             **functions,
         )
@@ -40,7 +33,7 @@ class Slots:
         op = Op(found.name, op_type(layer), found.name, "")
         made: dict[str, nn.Module | None]
         if known in WEIGHTED:
-            activation = self.of_input(op, "input") if self.wishes.quantize_activations else None
+            activation = self.of_input(op, "input") if self.options.quantize_activations else None
             made = {"input_quantizer": activation, "weight_quantizer": self.of_weight(op, layer)}
         elif known is Add:
             made = {"input_quantizers": nn.ModuleList([self.of_input(op, "input0"), self.of_input(op, "input1")])}
@@ -55,14 +48,14 @@ class Slots:
 
     def of_input(self, op: Op, role: str) -> Quantizer:
         """For an input: signed, until the first forward shows otherwise."""
-        options = self.wishes.input_options(op) | {"signed": True, "narrow": False}
+        options = self.options.input_options(op) | {"signed": True, "narrow": False}
         quantizer = make(f"{op.name}.{role}".lstrip("."), options)
         quantizer.register_buffer(LOWEST, torch.zeros(()), persistent=False)
         return quantizer
 
     def of_weight(self, op: Op, layer: Any) -> Quantizer:
         """For a weight, with its channel axis and its range."""
-        options, shape = self.wishes.weight_options(op), tuple(layer.weight.shape)
+        options, shape = self.options.weight_options(op), tuple(layer.weight.shape)
         own: dict[str, Any] = {}
         if options.get("pairs"):
             own["pairs"] = pair_axis_of(op.type, shape, getattr(layer, "groups", 1))

@@ -1,4 +1,4 @@
-"""Models that are not ours: a function of the user's, timm's, torchvision's. Nothing here downloads weights."""
+"""External models: the user's own function, timm, torchvision. Nothing here downloads weights."""
 
 import importlib
 import os
@@ -17,29 +17,29 @@ LIBRARIES = ("timm", "torchvision")
 WITH_AUXILIARY = ("googlenet", "inception_v3")  # of torchvision: in training they give further logits of auxiliary layers
 
 
-def split(name: str) -> tuple[str, bool, str]:
-    """``timm/resnet18`` as library, True and name; both ``/`` and ``:`` are in use.
+def split(name: str) -> tuple[str, str]:
+    """``timm/resnet18`` as library and name; both ``/`` and ``:`` are in use.
 
     >>> split("timm/resnet18"), split("torchvision:vgg11"), split("resnet18")
-    (('timm', True, 'resnet18'), ('torchvision', True, 'vgg11'), ('', False, 'resnet18'))
+    (('timm', 'resnet18'), ('torchvision', 'vgg11'), ('', 'resnet18'))
     """
     for library in LIBRARIES:
         if name.startswith((f"{library}/", f"{library}:")):
-            return library, True, name[len(library) + 1 :]
-    return "", False, name
+            return library, name[len(library) + 1 :]
+    return "", name
 
 
-def is_outside(name: str) -> bool:
+def is_external(name: str) -> bool:
     """Whether a name is not one of the zoo's, but stands for code of others.
 
-    >>> is_outside("package.module:function"), is_outside("timm/resnet18"), is_outside("resnet18")
+    >>> is_external("package.module:function"), is_external("timm/resnet18"), is_external("resnet18")
     (True, True, False)
     """
-    return ":" in name or split(name)[1]
+    return ":" in name or split(name)[0] != ""
 
 
 def from_library(library: str, name: str, options: dict[str, Any]) -> nn.Module:
-    """A library's model with fresh weights, or with those that ``options`` ask it for by its own words."""
+    """A library's model with fresh weights, or with those that ``options`` ask for as the library calls them."""
     try:
         module = importlib.import_module(library if library == "timm" else "torchvision.models")
     except (ImportError, RuntimeError) as error:  # torchvision raises RuntimeError when it does not fit torch

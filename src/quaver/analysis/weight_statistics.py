@@ -2,10 +2,10 @@
 
 import torch
 
-from quaver.analysis.accumulating import decibels, percentiles_of, spread
 from quaver.analysis.histogram import Counts
 from quaver.analysis.records import WeightStatistics
 from quaver.analysis.sites import Weight
+from quaver.analysis.tensor_statistics import decibels, percentiles_of, spread
 
 
 def statistics_of_weight(weight: Weight) -> WeightStatistics:

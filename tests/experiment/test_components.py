@@ -3,17 +3,17 @@
 import torch
 
 from quaver.config.load import load_recipe
-from quaver.experiment.setting import setting_of
+from quaver.experiment.components import build_components
 from quaver.training.ranks import Ranks
 
 
-def setting(**flags):
+def components(**flags):
     words = {"image_shape": "3,8,8", "use_gpu": "false"} | flags
-    return setting_of(load_recipe(None, words, "quantize"), Ranks())
+    return build_components(load_recipe(None, words, "quantize"), Ranks())
 
 
 def test_labels_are_smoothed_in_the_phase_that_asks_for_it():
-    made = setting(label_smoothing="0.5")
+    made = components(label_smoothing="0.5")
     logits, labels = 3 * torch.eye(4), torch.arange(4)
 
     smooth, plain = (made.task_for(phase).loss(logits, labels) for phase in (made.recipe.quantize, made.recipe.train))
@@ -23,5 +23,5 @@ def test_labels_are_smoothed_in_the_phase_that_asks_for_it():
 
 
 def test_an_epoch_has_the_steps_that_its_images_make_or_those_that_are_told():
-    assert setting(batch_size="100").steps_per_epoch == 14  # of 1438 images, the last 38 are left out
-    assert setting(batch_size="100", total_images="50001").steps_per_epoch == 501
+    assert components(batch_size="100").steps_per_epoch == 14  # of 1438 images, the last 38 are left out
+    assert components(batch_size="100", total_images="50001").steps_per_epoch == 501
