@@ -95,7 +95,7 @@ class Engine:
 
     # its file, running it, looking inside it
 
-    def write(self, program: "Program", file: Path, origin: dict[str, Any], options: "Options") -> None:
+    def write(self, program: "Program", file: Path, origin: dict[str, Any], options: "WriteOptions") -> None:
         """Write a program in the engine's form, with its origin inside; an `EngineError` where that cannot be."""
         self._part("writer").write(program, file, origin, options)
 
@@ -119,7 +119,7 @@ class Engine:
         return import_module(f"{type(self).__module__}.{name}")
 
 
-class Options:
+class WriteOptions:
     """How files are to be written, and what writers of several engines share while they write one program."""
 
     def __init__(self, *, same_on_amx: bool = True) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.passes.infra.pass_base import PassResult
 
-from quaver.engines.engine import Options
+from quaver.engines.engine import WriteOptions
 from quaver.engines.executorch.partitioning import float_weights, for_xnnpack, shapes, split
 from quaver.engines.executorch.runner import FACTS, sealed
 from quaver.errors import EngineError, QuaverWarning, StageError
@@ -20,7 +20,7 @@ _ODD = 97
 """A batch that no model has anywhere by chance."""
 
 
-def write(program: Program, file: Path, origin: dict[str, Any], options: Options) -> None:
+def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write a program as ``model.pte``."""
     file.write_bytes(serialized(program))
 

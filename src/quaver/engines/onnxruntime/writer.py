@@ -11,7 +11,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from quaver.engines.engine import Options
+from quaver.engines.engine import WriteOptions
 from quaver.engines.onnxruntime.arithmetic import ZERO, quantized
 from quaver.int8.requantize import fitted
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, only_reader, operand, replace
@@ -21,7 +21,7 @@ from quaver.program import Program
 _CLAMPS = ("Relu", "Clip")
 
 
-def write(program: Program, file: Path, origin: dict[str, Any], options: Options) -> None:
+def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write a program as ``model.onnx``."""
     model = for_onnxruntime(shared_model(program, options.shared))
     file.write_bytes(checked_proto(model, origin).SerializeToString())
