@@ -18,23 +18,9 @@ class ExecuTorch(Engine):
     suffix = ".pte"
     reads = (".pte",)
     folder = "mobile"
-    op_types = tuple(
-        [
-            "conv2d",
-            "depthwise_conv2d",
-            "conv2d_transpose",
-            "mul",
-            "elementwise_add",
-            "elementwise_mul",
-            "pool2d",
-            "mean",
-            "concat",
-            "flatten",
-            "reshape",
-            "transpose",
-            "slice",
-            "assign",
-        ]
+    op_types = (
+        *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "elementwise_add", "elementwise_mul", "pool2d", "mean"),
+        *("concat", "flatten", "reshape", "transpose", "slice", "assign"),
     )
     remedy = "Run it on another engine (openvino, onnx), or install another version of executorch."
 

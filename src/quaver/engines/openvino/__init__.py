@@ -16,27 +16,10 @@ class OpenVINO(Engine):
     requirement = "openvino"
     suffix = ".xml"
     reads = (".xml", ".onnx")
-    op_types = tuple(
-        [
-            "conv2d",
-            "depthwise_conv2d",
-            "conv2d_transpose",
-            "mul",
-            "matmul",
-            "elementwise_add",
-            "elementwise_mul",
-            "pool2d",
-            "mean",
-            "concat",
-            "interpolate",
-            "flatten",
-            "reshape",
-            "transpose",
-            "slice",
-            "split",
-            "assign",
-            "pixel_shuffle",
-        ]
+    op_types = (
+        *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "matmul", "elementwise_add", "elementwise_mul"),
+        *("pool2d", "mean", "concat", "interpolate", "flatten", "reshape", "transpose", "slice", "split", "assign"),
+        "pixel_shuffle",
     )
     fuses_add = True
     saturates = True
