@@ -6,7 +6,6 @@ approximation of the engine's own is not: an exponential (sigmoid, swish, GELU, 
 What is claimed here is what `benchmarks/engine_patterns.py` measures.
 """
 
-import operator
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -15,16 +14,11 @@ from torch import fx
 
 from quaver.export.names import quantize_nodes
 from quaver.graph.nodes import is_dequantize, is_parameter, is_quantize, packet
-from quaver.int8.lowering import BIASED, UNSHIFTED
 from quaver.int8.rounded_once import is_rounded
 from quaver.int8.xnnpack_lowering import weight_in_int8
-from quaver.operators import ACTIVATIONS, keeps_range, type_of
+from quaver.operators import Kind, ends_layer, facts, moves_values
 from quaver.program import EVAL, Program
 from quaver.targets import Target
-
-_COMPARED = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-_AVERAGED = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
-_ELEMENTWISE = frozenset({"add", "mul"})
 
 
 def exact_tensors(program: Program, target: Target) -> dict[str, bool]:
@@ -50,7 +44,7 @@ def _ends_in_a_sum(value: fx.Node) -> bool:
         node = waiting.pop()
         if node.op != "call_function" or is_dequantize(node):
             continue
-        if packet(node) in _ELEMENTWISE | _AVERAGED:
+        if packet(node) in ("add", "mul") or facts(node).kind is Kind.AVERAGE:
             return True
         waiting += [source for source in node.all_input_nodes if source not in seen]
         seen.update(node.all_input_nodes)
@@ -68,9 +62,9 @@ def rounds_elsewhere(program: Program, target: Target) -> bool:
 def _is_rounded_layer(back: fx.Node) -> bool:
     """Whether a dequantize node gives what a layer and its activation compute, to one reader."""
     source: Any = back
-    while source.op == "call_function" and (is_dequantize(source) or is_quantize(source) or packet(source) in ACTIVATIONS):
+    while is_dequantize(source) or is_quantize(source) or facts(source).fused:
         source = source.args[0]
-    return source.op == "call_function" and packet(source) in BIASED and len(back.users) == 1
+    return facts(source).is_layer and len(back.users) == 1
 
 
 def is_measured_here() -> bool:
@@ -98,16 +92,15 @@ def _rounded_as_simulated(node: fx.Node) -> bool:
     """Whether it is known if OpenVINO adds 128 to a signed tensor before it rounds: that depends on who reads it."""
     _, _, zero, low = node.args[:4]
     readers = [reader for back in node.users for reader in back.users]
-    known = BIASED.keys() | UNSHIFTED | {"cat"}
     is_signed = bool(low < zero)  # type: ignore[operator]
-    return not is_signed or all(reader.op == "call_function" and packet(reader) in known for reader in readers)
+    return not is_signed or all(
+        op.is_layer or op.reads_signed == "plain" or op.type == "concat" for op in map(facts, readers)
+    )
 
 
 def moves(node: fx.Node) -> bool:
     """Whether an op moves or selects values and computes none."""
-    if node.target is operator.getitem or packet(node) in ("pad", "stack"):
-        return True
-    return keeps_range(node, type_of(node) or "")
+    return moves_values(node) or facts(node).kind is Kind.PAD or packet(node) == "stack"
 
 
 def _on_integers(node: fx.Node) -> bool:
@@ -122,44 +115,37 @@ def _of_two_tensors(node: fx.Node) -> bool:
 
 
 def _openvino(node: fx.Node) -> bool:
-    name = packet(node)
-    if name in BIASED or name in _AVERAGED:
+    name, op = packet(node), facts(node)
+    if op.is_layer or op.kind is Kind.AVERAGE:
         return _on_integers(node)
     if name in ("hardswish", "hardsigmoid"):  # oneDNN's own order of operations is simulated behind a layer
-        return packet(node.args[0]) in BIASED  # type: ignore[arg-type]
+        return facts(node.args[0]).is_layer
     if name == "add":
         return _of_two_tensors(node) and _added_as_simulated(node)
-    if name in _ELEMENTWISE:
+    if name == "mul":
         return _of_two_tensors(node)
-    return moves(node) or name in _COMPARED | {"leaky_relu"}
+    return moves(node) or op.kind is Kind.CLAMP or name == "leaky_relu"
 
 
 def _added_as_simulated(node: fx.Node) -> bool:
     """Whether OpenVINO adds quantized tensors, or one to what a layer gives: other sums it rounds now and then otherwise."""
-    return all(is_dequantize(value) or _is_of_a_layer(value) for value in node.args[:2]) and any(
+    return all(is_dequantize(value) or ends_layer(value) for value in node.args[:2]) and any(
         map(is_dequantize, node.args[:2])
     )
 
 
-def _is_of_a_layer(source: Any) -> bool:
-    """Whether a node gives what a layer computes, with its batch norm and activation, to one reader."""
-    while source.op == "call_function" and len(source.users) == 1 and packet(source) in ACTIVATIONS | {"batch_norm"}:
-        source = source.args[0]
-    return source.op == "call_function" and len(source.users) == 1 and packet(source) in BIASED
-
-
 def _onnxruntime(node: fx.Node) -> bool:
     """It rounds a product or a sum of integers now and then otherwise at a tie: once in two million (`docs/results.md`)."""
-    return moves(node) or packet(node) in _COMPARED
+    return moves(node) or facts(node).kind is Kind.CLAMP
 
 
 def _xnnpack(node: fx.Node) -> bool:
-    name = packet(node)
-    if name in BIASED:
+    name, op = packet(node), facts(node)
+    if op.is_layer:
         return weight_in_int8(node) is not None
-    if name in _ELEMENTWISE or name in _AVERAGED:
+    if name in ("add", "mul") or op.kind is Kind.AVERAGE:
         return _on_integers(node) and is_rounded(node)
-    return moves(node) or name in _COMPARED | {"hardswish", "hardsigmoid", "leaky_relu"}
+    return moves(node) or op.kind is Kind.CLAMP or name in ("hardswish", "hardsigmoid", "leaky_relu")
 
 
 _CLAIMS: dict[str, Callable[[fx.Node], bool]] = {"openvino": _openvino, "onnx": _onnxruntime, "executorch": _xnnpack}

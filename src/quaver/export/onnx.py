@@ -13,8 +13,9 @@ from torch import Tensor, fx
 
 from quaver.errors import EngineError, StageError
 from quaver.export.names import quantized_tensors, rounded_name
-from quaver.graph.nodes import argument, is_dequantize, is_quantize, op_of, packet
-from quaver.int8.rounded_once import limits_of, two
+from quaver.graph.nodes import argument, calls, is_dequantize, is_quantize, op_of, packet
+from quaver.int8.rounded_once import two
+from quaver.operators import Kind, clamp_bounds, names_in_files
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.views import read
@@ -22,8 +23,7 @@ from quaver.silence import silenced
 
 OPSET = 20
 
-_AVERAGES = ("avg_pool2d", "avg_pool3d")
-_BIASED = ("Conv", "ConvTranspose", "Gemm")
+_LAYERS = names_in_files(Kind.CONVOLUTION, Kind.LINEAR)
 _CONSTANTS: dict[str, Callable[[Any], Any]] = {
     "value": lambda attribute: numpy_helper.to_array(attribute.t),
     "value_float": lambda attribute: np.array(attribute.f, np.float32),
@@ -82,14 +82,14 @@ def for_onnx(program: Program) -> Flat:
             whole = torch.iinfo(dtype)
             if (low, high) != (whole.min, whole.max):
                 bounds = [float(np.float32(scale) * (end - zero)) for end in (low, high)]
-                limits = limits_of(x) if len(x.users) == 1 else None
+                limits = clamp_bounds(x) if len(x.users) == 1 else None
                 if limits is not None:  # one clamp for both: behind two, ONNX Runtime does not see the convolution
                     bounds, x = [min(max(limit, bounds[0]), bounds[1]) for limit in limits], x.args[0]
                 with graph.inserting_before(node):
                     node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
-        elif node.op == "call_function" and packet(node) in _AVERAGES and argument(node, "divisor_override"):
+        elif calls(node, "avg_pool2d", "avg_pool3d") and argument(node, "divisor_override"):
             spell_out_divisor(graph, node)
-        elif node.op == "call_function" and packet(node) == "pad" and argument(node, "mode") == "circular":
+        elif calls(node, "pad") and argument(node, "mode") == "circular":
             spell_out_wrapping(graph, node)
     module.recompile()
     return Flat(module).eval()
@@ -221,7 +221,7 @@ def fold_biases(graph: onnx.GraphProto) -> None:
         return known.get(name)
 
     for node in graph.node:
-        computed = node.op_type in _BIASED and len(node.input) == 3 and node.input[2] in makers
+        computed = node.op_type in _LAYERS and len(node.input) == 3 and node.input[2] in makers
         bias = value(node.input[2]) if computed else None
         if bias is not None and bias.any():
             node.input[2] = f"{node.output[0]}.bias"

@@ -24,17 +24,10 @@ from quaver.graph.nodes import (
 )
 from quaver.graph.rewriter import GraphRewriter
 from quaver.int8 import kernels
-from quaver.operators import ACTIVATIONS
+from quaver.operators import Kind, facts
 from quaver.quantizers.arithmetic import dequantize
 
-_AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
-_MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
-UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view", "pixel_shuffle"}
-_MOVES = frozenset({"chunk", "getitem", "permute", "split", "split_with_sizes", "transpose"})
-_TAKE_SIGNED = frozenset({"linear", "conv_transpose2d"})
 _HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
-BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}
-"""Ops with a weight and a bias, and the output's channel axis."""
 
 
 def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
@@ -55,7 +48,7 @@ def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
 
 def adds_in_place(convolved: fx.Node, shortcut: fx.Node) -> bool:
     """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads from it."""
-    while packet(convolved) not in BIASED:  # its batch norm, its activation
+    while not facts(convolved).is_layer:  # its batch norm, its activation
         convolved = convolved.args[0]  # type: ignore[assignment]
     return convolved.args[0] is not shortcut
 
@@ -106,21 +99,22 @@ class _Lowering(GraphRewriter):
             return self.spared(self.copy(node))
         if node.op != "call_function":
             return None
-        name, known = packet(node), [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
-        if name in BIASED and known[1]:
-            return self.biased(node, BIASED[name])
-        if name in _MATRIX_PRODUCTS and any(known):
+        name, op = packet(node), facts(node)
+        known = [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
+        if op.is_layer and known[1]:
+            return self.biased(node)
+        if op.kind is Kind.MATRIX_PRODUCT and any(known):
             (x, x_scale), (y, y_scale) = (self.integers.get(arg, (arg, 1.0)) for arg in node.args[:2])  # type: ignore[arg-type]
             return self.call(kernels.matrix_product, node.target, x, y, x_scale, y_scale)
         if name == "add":
             return self.added(node)
         if name == "relu" and node.args[0] in self.sums:
             return self.relu(node)
-        if name in ACTIVATIONS and node.args[0] in self.convolved and len(node.args[0].users) == 1:  # type: ignore[union-attr]
+        if op.fused and node.args[0] in self.convolved and len(node.args[0].users) == 1:  # type: ignore[union-attr]
             self.convolved.add(node)
         if name in _HARD and node.args[0] in self.convolved:
             return self.call(_HARD[name], node.args[0])
-        if name in _AVERAGES and known[0] and not node.kwargs:
+        if op.kind is Kind.AVERAGE and known[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
         return None
@@ -182,14 +176,14 @@ class _Lowering(GraphRewriter):
         Linear layers and transposed convolutions take signed integers, and a convolution in front of them rounds without
         the shift; whatever else rounds for them adds it all the same, and takes it off again.
         """
-        name = packet(reader) if reader.op == "call_function" else ""
-        if name in _TAKE_SIGNED:
+        op = facts(reader)
+        if op.reads_signed == "either":
             return not convolved
-        if name not in _MOVES and name != "cat":
-            return name not in UNSHIFTED
+        if op.reads_signed != "moved":
+            return op.reads_signed == "shifted"
         behind = [back for user in reader.users for back in (user.users if is_quantize(user) else [user])]
         rounded = [one for one in behind if is_fake_quant(one) or is_dequantize(one)]
-        if name != "cat" and rounded:  # what is rounded behind a move is stored anew there, and here as it comes
+        if op.type != "concat" and rounded:  # what is rounded behind a move is stored anew there, and here as it comes
             return not convolved
         return any(self.shifted(one, convolved) for one in rounded) or any(
             self.reads_shifted(one, convolved) for one in behind if one not in rounded
@@ -198,8 +192,8 @@ class _Lowering(GraphRewriter):
     def by_convolution(self, x: Any) -> bool:
         """Whether a convolution gives ``x``, with its batch norm, an activation or a sum; a linear layer is none."""
         while x in self.convolved or x in self.sums:
-            if packet(x) in BIASED:
-                return packet(x) != "linear"
+            if facts(x).is_layer:
+                return facts(x).kind is Kind.CONVOLUTION
             x = next((operand for operand in x.args[:2] if operand in self.convolved or operand in self.sums), None)
         return False
 
@@ -209,10 +203,10 @@ class _Lowering(GraphRewriter):
         self.sums[node] = (self.call(node.target, steps), scale, shifted)
         return self.spared(self.call(dequantize, *self.sums[node][:2]))
 
-    def biased(self, node: fx.Node, channels: int) -> fx.Node:
+    def biased(self, node: fx.Node) -> fx.Node:
         weight, weight_scale = self.integers[node.args[1]]  # type: ignore[index]
         x, x_scale = self.integers.get(node.args[0], (node.args[0], 1.0))  # type: ignore[arg-type]
-        bias, arguments = argument(node, "bias"), tuple(node.args[3:])
+        bias, arguments, channels = argument(node, "bias"), tuple(node.args[3:]), facts(node).weight.output_axis
         norm = foldable_batch_norm(node)
         if norm is not None:
             statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var", "eps")]

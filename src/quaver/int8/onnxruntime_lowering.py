@@ -6,9 +6,9 @@ from torch import fx
 
 from quaver.graph.nodes import argument, is_dequantize, packet
 from quaver.int8 import one_factor, onnxruntime
-from quaver.int8.lowering import BIASED
 from quaver.int8.one_factor import Output
 from quaver.int8.rounded_once import RoundedOnce
+from quaver.operators import facts
 
 
 def lower_for_onnxruntime(graph: fx.Graph) -> fx.Graph:
@@ -25,12 +25,11 @@ class _ForONNXRuntime(RoundedOnce):
     quantized = staticmethod(onnxruntime.quantized)
 
     def computed(self, node: fx.Node, x: fx.Node, x_scale: Any, y: fx.Node, y_scale: Any, output: Output) -> fx.Node | None:
-        name = packet(node)
-        if name in BIASED and name != "conv_transpose2d":
+        name, op = packet(node), facts(node)
+        if op.is_layer and name != "conv_transpose2d":
             arguments, bias = tuple(node.args[3:]), argument(node, "bias")
-            return self.call(
-                one_factor.biased, node.target, x, y, bias, x_scale, y_scale, (0, BIASED[name]), arguments, output
-            )
+            axes = (op.weight.channel_axis, op.weight.output_axis)
+            return self.call(one_factor.biased, node.target, x, y, bias, x_scale, y_scale, axes, arguments, output)
         if name == "add" and all(is_dequantize(value) for value in node.args[:2]) and "alpha" not in node.kwargs:
             lows = (value.args[3] - value.args[2] for value in node.args[:2])  # type: ignore[union-attr,operator]
             zeros = tuple(map(zero_point, (*lows, output.low)))  # type: ignore[arg-type]

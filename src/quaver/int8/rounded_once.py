@@ -4,33 +4,18 @@ What such an engine runs in float (a hard swish, a bilinear resize) reads the nu
 written. Which ops it computes in one step, and how, is each engine's own: `xnnpack_lowering`, `onnxruntime_lowering`.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from quaver.graph.nodes import argument, is_dequantize, is_quantize, note_integers, packet
+from quaver.graph.nodes import is_dequantize, is_quantize, note_integers
 from quaver.graph.rewriter import GraphRewriter
 from quaver.int8.kernels import stored_integers
 from quaver.int8.one_factor import Output
+from quaver.operators import clamp_bounds
 from quaver.quantizers.arithmetic import dequantize
-
-_CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-
-
-def limits_of(node: fx.Node) -> tuple[float, float] | None:
-    """Between which values an op clamps, if that is what it does."""
-    if node.op != "call_function" or packet(node) not in _CLAMPS:
-        return None
-    if packet(node) in ("relu", "relu6"):
-        return 0.0, math.inf if packet(node) == "relu" else 6.0
-    names = ("min_val", "max_val") if packet(node) == "hardtanh" else ("min", "max")
-    least, most = (argument(node, name) for name in names)
-    if isinstance(least, fx.Node) or isinstance(most, fx.Node):
-        return None  # tensors, known only when it runs
-    return float(-math.inf if least is None else least), float(math.inf if most is None else most)
 
 
 def is_rounded(node: fx.Node) -> bool:
@@ -38,7 +23,7 @@ def is_rounded(node: fx.Node) -> bool:
     if len(node.users) != 1:
         return False
     (reader,) = node.users
-    if limits_of(reader) is not None and len(reader.users) == 1:
+    if clamp_bounds(reader) is not None and len(reader.users) == 1:
         (reader,) = reader.users
     return is_quantize(reader)
 
@@ -89,7 +74,7 @@ class RoundedOnce(GraphRewriter):
     def rounded(self, reader: fx.Node, output: Output) -> fx.Node | None:
         """The integers that ``reader`` quantizes to, where the engine computes them in one step with the op in front."""
         node: Any = reader.args[0]
-        limits = limits_of(node)
+        limits = clamp_bounds(node)
         if limits is not None:
             ends = (int(type(self).quantized(torch.tensor(limit), *output)) for limit in limits)
             output, node = Output(output.scale, *ends), node.args[0]

@@ -9,13 +9,11 @@ from torch import fx
 from quaver.graph.nodes import argument, is_dequantize, is_stored, packet
 from quaver.int8 import one_factor, xnnpack
 from quaver.int8.kernels import fixed_integers
-from quaver.int8.lowering import BIASED
 from quaver.int8.one_factor import Output
 from quaver.int8.rounded_once import RoundedOnce, is_rounded, two
+from quaver.operators import facts
 
 aten = torch.ops.aten
-
-_MATRIX_PRODUCTS = frozenset({"matmul", "mm"})
 
 
 def lower_for_xnnpack(graph: fx.Graph) -> fx.Graph:
@@ -25,7 +23,7 @@ def lower_for_xnnpack(graph: fx.Graph) -> fx.Graph:
 
 def weight_in_int8(node: fx.Node) -> fx.Node | None:
     """The dequantized weight of an op that XNNPACK runs in int8; none for an op that it runs in float."""
-    if node.op != "call_function" or packet(node) not in _MATRIX_PRODUCTS | BIASED.keys() or not is_rounded(node):
+    if not facts(node).has_weight or not is_rounded(node):
         return None
     x, weight = node.args[:2]
     if not is_dequantize(x) or not is_dequantize(weight) or not is_stored(weight.args[0]):  # type: ignore[union-attr]
@@ -48,9 +46,9 @@ class _ForXNNPACK(RoundedOnce):
     quantized = staticmethod(fixed_integers)
 
     def computed(self, node: fx.Node, x: fx.Node, x_scale: Any, y: fx.Node, y_scale: Any, output: Output) -> fx.Node | None:
-        name = packet(node)
-        if weight_in_int8(node) is not None and name in BIASED:
-            axes, arguments = (int(name == "conv_transpose2d"), BIASED[name]), tuple(node.args[3:])
+        name, op = packet(node), facts(node)
+        if weight_in_int8(node) is not None and op.is_layer:
+            axes, arguments = (op.weight.channel_axis, op.weight.output_axis), tuple(node.args[3:])
             bias = argument(node, "bias")
             return self.call(one_factor.biased, node.target, x, y, bias, x_scale, y_scale, axes, arguments, output)
         if weight_in_int8(node) is not None:

@@ -6,31 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import EngineError
+from quaver.operators import Kind, names_in_files
 
 ROUNDS = frozenset({"FakeQuantize", "QuantizeLinear"})
-WEIGHTED = frozenset(
-    {
-        *("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData"),  # OpenVINO's words
-        *("Conv", "ConvTranspose", "Gemm"),  # ONNX's
-        "MatMul",
-    }
-)
+WEIGHTED = names_in_files(Kind.CONVOLUTION, Kind.LINEAR, Kind.MATRIX_PRODUCT)
 # between a rounded tensor and its reader, or a weight and its convolution, these change no integers; of each, the first
-# input is followed
-_PASS_ON = frozenset(
-    {
-        *(
-            "DequantizeLinear",
-            "Convert",
-            "Cast",
-            "Subtract",
-            "Multiply",
-        ),  # integers back to steps; the latter two by constants
-        *("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "MaxPool", "Concat", "Split", "VariadicSplit", "Slice"),
-        *("StridedSlice", "Identity"),
-    }
-)
-_CLAMPS = frozenset({"Relu", "Clip", "Clamp"})
+# input is followed. Integers go back to steps by the latter two, with constants
+_PASS_ON = names_in_files(Kind.MOVE) | {"DequantizeLinear", "Convert", "Cast", "Subtract", "Multiply"}
+_CLAMPS = names_in_files(Kind.CLAMP)
 _INTEGERS = ("int8", "uint8", "int8_t", "uint8_t", "i8", "u8")
 
 

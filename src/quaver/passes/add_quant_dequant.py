@@ -7,14 +7,14 @@ from torch import fx
 
 from quaver.config.check import boolean, names
 from quaver.graph.nodes import is_parameter, op_of, ops_by_name
-from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, keeps_range
+from quaver.operators import OP_TYPES, WEIGHTED, activation_inputs, ends_layer, moves_values
 from quaver.passes.base import Pass
 from quaver.passes.placement import place, results, strip
-from quaver.passes.wishes import InputQuantizers, ends_convolution, skipped_by, unquantizable
+from quaver.passes.wishes import InputQuantizers, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
 from quaver.targets import TARGETS
 
-WITHOUT_WEIGHT = OP_TYPES - CONVOLUTIONS - {"mul"}
+WITHOUT_WEIGHT = OP_TYPES - WEIGHTED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         """The inputs to round: all, less the convolution that the target adds to before it rounds."""
         if op_of(node).type == "elementwise_add" and TARGETS[self.target].fuses_add and inputs[0] is not inputs[-1]:
             for position, value in enumerate(inputs):
-                if ends_convolution(value):
+                if ends_layer(value):
                     return [other for other in range(len(inputs)) if other != position]
         return list(range(len(inputs)))
 
@@ -83,7 +83,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         for name, node in reversed(ops.items()):
             if name not in wanted:
                 continue
-            moves = keeps_range(node, op_of(node).type)
+            moves = moves_values(node)
             readers = [reader for result in results(node) for reader in result.users]
             if not moves or any(reader in useful for reader in readers):
                 useful.add(node)

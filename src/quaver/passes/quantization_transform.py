@@ -77,7 +77,7 @@ class QuantizationTransformPass(InputQuantizers, Pass):
             skipped = skipped_by(op, self.skip_pattern)
             if skipped:
                 declined[name] = skipped
-            elif weight_of(node, op.type) is None:
+            elif weight_of(node) is None:
                 if op.type == "matmul" and not any(is_parameter(value) for value in node.all_input_nodes):
                     declined[name] = "both operands are activations: AddQuantDequantPass takes those"
                 elif op.type == "matmul":

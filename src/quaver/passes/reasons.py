@@ -7,19 +7,7 @@ from torch import fx
 
 from quaver.graph.nodes import op_of
 from quaver.int8.lowering import foldable_batch_norm
-
-CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-ACTIVATIONS = CLAMPS | {
-    "hard_swish",
-    "hard_sigmoid",
-    "swish",
-    "sigmoid",
-    "leaky_relu",
-    "elu",
-    "gelu",
-    "tanh",
-    "mish",
-}
+from quaver.operators import facts
 
 FOLDED, TOGETHER = "folded into", "computed with"
 """How a reason begins that names the op which another is part of."""
@@ -37,7 +25,7 @@ def why_float(ops: dict[str, fx.Node], quantized: frozenset[str], known: dict[st
         if op_type == "batch_norm" and before in by_node and foldable_batch_norm(before) is node:
             reasons[name] = f"{FOLDED} {by_node[before]!r}"
             by_node[node] = by_node[before]
-        elif op_type in ACTIVATIONS and before in by_node and len(before.users) == 1:
+        elif facts(node).fused and before in by_node and len(before.users) == 1:
             reasons[name] = f"{TOGETHER} {by_node[before]!r} in one step, before the result is rounded"
         elif op_type == "batch_norm":
             reasons[name] = "not folded: no quantized convolution gives it its input and nobody else"
