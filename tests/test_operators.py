@@ -8,10 +8,10 @@ import torch
 from torch import fx, nn
 
 import quaver
+from quaver.engines import DEFAULT
+from quaver.engines.executorch.lowering import weight_in_int8
 from quaver.graph.nodes import is_fake_quant, ops_by_name
 from quaver.int8 import kernels
-from quaver.int8.lowering import lower
-from quaver.int8.xnnpack_lowering import weight_in_int8
 from quaver.operators import (
     OPS,
     UNKNOWN,
@@ -23,7 +23,6 @@ from quaver.operators import (
     ends_layer,
     facts,
     moves_values,
-    names_in_files,
     never_negative,
     packets_of,
     saturation_axis_of,
@@ -75,12 +74,6 @@ def test_rows_of_one_type_have_the_same_axes():
     for kind in (Kind.CONVOLUTION, Kind.LINEAR):
         types = [OPS[name].type for name in packets_of(kind)]
         assert len(types) == len(set(types))
-
-
-def test_names_in_files_are_those_of_the_kind():
-    assert names_in_files(Kind.CLAMP) == {"Relu", "Clip", "Clamp"}
-    assert "MaxPool" in names_in_files(Kind.MOVE)
-    assert "MaxPool" not in names_in_files(Kind.AVERAGE)
 
 
 # the questions
@@ -298,7 +291,7 @@ def rounded_operands(program):
 
 
 def adds_in_steps(program):
-    return kernels.added in [node.target for node in lower(program.graphs["eval"]).nodes]
+    return kernels.added in [node.target for node in DEFAULT.lowering().run(program.graphs["eval"]).nodes]
 
 
 @pytest.mark.parametrize("activation", [torch.tanh, nn.functional.mish, nn.functional.silu, torch.relu])

@@ -58,8 +58,7 @@ class OpFacts:
     ``reads_signed``: how it reads signed integers in an engine whose products want them shifted by 128. Plain; shifted
     (among them what was not measured); either; or it moves them, and those who read its result decide.
 
-    ``dispatched``: what torch's dispatcher calls it, where that is another name. ``in_files``: its names in OpenVINO's and
-    ONNX's files, where a reader of files looks for it.
+    ``dispatched``: what torch's dispatcher calls it, where that is another name.
     """
 
     type: str = ""
@@ -73,7 +72,6 @@ class OpFacts:
     takes_complex: bool = False
     reads_signed: Literal["shifted", "plain", "either", "moved"] = "shifted"
     dispatched: tuple[str, ...] = ()
-    in_files: tuple[str, ...] = ()
 
     @property
     def is_layer(self) -> bool:
@@ -94,35 +92,29 @@ class OpFacts:
 UNKNOWN = OpFacts()
 """Of an op without a row."""
 
-_IMAGE, _TRANSPOSED = Weight(rank=4), Weight(channel_axis=1, input_axis=0, rank=4)
+_TRANSPOSED = Weight(channel_axis=1, input_axis=0, rank=4)
 _MATRIX = Weight(channel_axis=-1, input_axis=0, output_axis=-1, rank=2)
 
 OPS: dict[str, OpFacts] = {
     # layers, and products of two tensors
-    "conv1d": OpFacts("conv1d", Kind.CONVOLUTION, weight=Weight(rank=3), in_files=("Conv",)),
-    "conv2d": OpFacts("conv2d", Kind.CONVOLUTION, weight=_IMAGE, in_files=("Conv", "Convolution", "GroupConvolution")),
-    "conv_transpose2d": OpFacts(
-        "conv2d_transpose",
-        Kind.CONVOLUTION,
-        weight=_TRANSPOSED,
-        reads_signed="either",
-        in_files=("ConvTranspose", "ConvolutionBackpropData", "GroupConvolutionBackpropData"),
-    ),
-    "linear": OpFacts("mul", Kind.LINEAR, weight=Weight(output_axis=-1), reads_signed="either", in_files=("Gemm", "MatMul")),
+    "conv1d": OpFacts("conv1d", Kind.CONVOLUTION, weight=Weight(rank=3)),
+    "conv2d": OpFacts("conv2d", Kind.CONVOLUTION, weight=Weight(rank=4)),
+    "conv_transpose2d": OpFacts("conv2d_transpose", Kind.CONVOLUTION, weight=_TRANSPOSED, reads_signed="either"),
+    "linear": OpFacts("mul", Kind.LINEAR, weight=Weight(output_axis=-1), reads_signed="either"),
     "conv3d": OpFacts(weight=Weight(rank=5)),
     "conv_transpose1d": OpFacts(weight=Weight(channel_axis=1, input_axis=0, rank=3)),
     "conv_transpose3d": OpFacts(weight=Weight(channel_axis=1, input_axis=0, rank=5)),
-    **dict.fromkeys(("matmul", "mm"), OpFacts("matmul", Kind.MATRIX_PRODUCT, 2, _MATRIX, in_files=("MatMul",))),
-    "bmm": OpFacts("matmul", Kind.MATRIX_PRODUCT, 2, in_files=("MatMul",)),  # a matrix per image: no weight is one
+    **dict.fromkeys(("matmul", "mm"), OpFacts("matmul", Kind.MATRIX_PRODUCT, 2, _MATRIX)),
+    "bmm": OpFacts("matmul", Kind.MATRIX_PRODUCT, 2),  # a matrix per image: no weight is one
     "add": OpFacts("elementwise_add", Kind.ELEMENTWISE, 2, keeps_positive=True, reads_signed="plain"),
     "sub": OpFacts("elementwise_sub", Kind.ELEMENTWISE, 2),
     "mul": OpFacts("elementwise_mul", Kind.ELEMENTWISE, 2, keeps_positive=True, reads_signed="plain"),
     "div": OpFacts("elementwise_div", Kind.ELEMENTWISE, 2),
     # activations
-    "relu": OpFacts("relu", Kind.CLAMP, bounds=(0.0, math.inf), fused=True, in_files=("Relu",)),
-    "relu6": OpFacts("relu6", Kind.CLAMP, bounds=(0.0, 6.0), fused=True, in_files=("Clip", "Clamp")),
-    "hardtanh": OpFacts(kind=Kind.CLAMP, bounds=("min_val", "max_val"), fused=True, in_files=("Clip", "Clamp")),
-    "clamp": OpFacts(kind=Kind.CLAMP, bounds=("min", "max"), fused=True, in_files=("Clip", "Clamp")),
+    "relu": OpFacts("relu", Kind.CLAMP, bounds=(0.0, math.inf), fused=True),
+    "relu6": OpFacts("relu6", Kind.CLAMP, bounds=(0.0, 6.0), fused=True),
+    "hardtanh": OpFacts(kind=Kind.CLAMP, bounds=("min_val", "max_val"), fused=True),
+    "clamp": OpFacts(kind=Kind.CLAMP, bounds=("min", "max"), fused=True),
     "leaky_relu": OpFacts("leaky_relu", Kind.ACTIVATION, fused=True),
     "hardswish": OpFacts("hard_swish", Kind.ACTIVATION, fused=True),
     "silu": OpFacts("swish", Kind.ACTIVATION, fused=True, takes_complex=True),
@@ -145,33 +137,23 @@ OPS: dict[str, OpFacts] = {
     "upsample_nearest2d": OpFacts("interpolate", Kind.MOVE, reads_signed="plain"),
     "_upsample_nearest_exact2d": OpFacts("interpolate", Kind.MOVE),
     "max_pool2d": OpFacts(
-        "pool2d",
-        Kind.MOVE,
-        reads_signed="plain",
-        dispatched=("max_pool2d_with_indices", "mkldnn_max_pool2d"),
-        in_files=("MaxPool",),
+        "pool2d", Kind.MOVE, reads_signed="plain", dispatched=("max_pool2d_with_indices", "mkldnn_max_pool2d")
     ),
     "adaptive_max_pool2d": OpFacts("pool2d", Kind.MOVE),
-    **dict.fromkeys(
-        ("cat", "concat", "concatenate"), OpFacts("concat", Kind.MOVE, 0, reads_signed="moved", in_files=("Concat",))
-    ),
+    **dict.fromkeys(("cat", "concat", "concatenate"), OpFacts("concat", Kind.MOVE, 0, reads_signed="moved")),
     "stack": OpFacts(operands=0),
-    "flatten": OpFacts("flatten", Kind.MOVE, reads_signed="plain", in_files=("Flatten",)),
+    "flatten": OpFacts("flatten", Kind.MOVE, reads_signed="plain"),
     "reshape": OpFacts("reshape", Kind.MOVE, reads_signed="plain", dispatched=("_reshape_alias",)),
-    "view": OpFacts("reshape", Kind.MOVE, reads_signed="plain", dispatched=("_unsafe_view",), in_files=("Reshape",)),
-    **dict.fromkeys(("squeeze", "unsqueeze", "unflatten"), OpFacts("reshape", Kind.MOVE, in_files=("Squeeze", "Unsqueeze"))),
-    "permute": OpFacts("transpose", Kind.MOVE, reads_signed="moved", in_files=("Transpose",)),
-    "transpose": OpFacts("transpose", Kind.MOVE, reads_signed="moved", in_files=("Transpose",)),
-    "t": OpFacts("transpose", Kind.MOVE, in_files=("Transpose",)),
-    "slice": OpFacts("slice", Kind.MOVE, in_files=("Slice", "StridedSlice")),
+    "view": OpFacts("reshape", Kind.MOVE, reads_signed="plain", dispatched=("_unsafe_view",)),
+    **dict.fromkeys(("squeeze", "unsqueeze", "unflatten"), OpFacts("reshape", Kind.MOVE)),
+    **dict.fromkeys(("permute", "transpose"), OpFacts("transpose", Kind.MOVE, reads_signed="moved")),
+    "t": OpFacts("transpose", Kind.MOVE),
+    "slice": OpFacts("slice", Kind.MOVE),
     **dict.fromkeys(("narrow", "select"), OpFacts("slice", Kind.MOVE)),
-    **dict.fromkeys(
-        ("split", "split_with_sizes", "chunk"),
-        OpFacts("split", Kind.MOVE, reads_signed="moved", in_files=("Split", "VariadicSplit")),
-    ),
+    **dict.fromkeys(("split", "split_with_sizes", "chunk"), OpFacts("split", Kind.MOVE, reads_signed="moved")),
     "unbind": OpFacts("split", Kind.MOVE),
     "getitem": OpFacts(kind=Kind.MOVE, reads_signed="moved"),  # a part of a split
-    **dict.fromkeys(("contiguous", "clone"), OpFacts("assign", Kind.MOVE, in_files=("Identity",))),
+    **dict.fromkeys(("contiguous", "clone"), OpFacts("assign", Kind.MOVE)),
     "pixel_shuffle": OpFacts("pixel_shuffle", Kind.MOVE, reads_signed="plain"),
     **dict.fromkeys(
         ("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
@@ -190,11 +172,6 @@ OP_TYPES = frozenset(row.type for row in OPS.values() if row.type) | CONVOLUTION
 def packets_of(*kinds: Kind) -> frozenset[str]:
     """The ops of these kinds."""
     return frozenset(packet for packet, row in OPS.items() if row.kind in kinds)
-
-
-def names_in_files(*kinds: Kind) -> frozenset[str]:
-    """What ops of these kinds are called in the files that engines read."""
-    return frozenset(name for row in OPS.values() if row.kind in kinds for name in row.in_files)
 
 
 _UNSEEN = frozenset({"quantizer_mark", "sym_size", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})

@@ -7,6 +7,7 @@ from torch import nn
 
 from quaver.capture import capture
 from quaver.config import QuantConfig
+from quaver.config.options import shared_options
 from quaver.errors import ConfigError, InputError, StageError
 from quaver.passes import (
     AddQuantDequantPass,
@@ -82,34 +83,23 @@ def preprocess(name: str | None, function: Any, what: str) -> Any:
 
 def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any], optimizer_func: Any) -> Program:
     """The two quantizing passes, as the config says."""
-    common: dict[str, Any] = {
-        "skip_pattern": settings.patterns,
-        "activation_quantize_type": settings.activation_quantize_type,
-        "activation_bits": settings.activation_bits,
-        "layer_bits": settings.layer_bits,
-        "window_size": settings.window_size,
-        "moving_rate": settings.moving_rate,
-        "pass_through": settings.pass_through,
-        "target": settings.target,
-    }
     prepared = QuantizationTransformPass(
-        quantizable_op_type=[name for name in settings.quantize_op_types if name in WITH_WEIGHT],
-        weight_quantize_type=settings.weight_quantize_type,
-        weight_bits=settings.weight_bits,
-        quantize_activations=not settings.quant_weight_only,
-        saturation_safe=settings.saturation_safe,
-        optimizer_func=optimizer_func,
-        **common,
+        **shared_options(settings, QuantizationTransformPass),
         **functions,
+        skip_pattern=settings.patterns,
+        quantizable_op_type=[name for name in settings.quantize_op_types if name in WITH_WEIGHT],
+        quantize_activations=not settings.quant_weight_only,
+        optimizer_func=optimizer_func,
     ).apply(program)
     if settings.quant_weight_only:
         return prepared
     return AddQuantDequantPass(
+        **shared_options(settings, AddQuantDequantPass),
+        **{name: function for name, function in functions.items() if name.startswith("act_")},
+        skip_pattern=settings.patterns,
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITHOUT_WEIGHT],
         leave_outputs_float=True,
         leave_products_float=settings.leaves_products_float,
-        **common,
-        **{name: function for name, function in functions.items() if name.startswith("act_")},
     ).apply(prepared)
 
 

@@ -1,13 +1,14 @@
-"""Values from JSON as typed records; what is read is checked field by field."""
+"""Values from JSON as typed records, checked field by field."""
 
 import json
 import math
 import types
+from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, NewType, get_args, get_origin, get_type_hints
 
 Figure = NewType("Figure", float)
-"""A number that may be NaN or infinite; a whole one stays whole, so that it is written as it was read."""
+"""A number that may be NaN or infinite; an integer stays one, so that it is written as it was read."""
 
 _WORDS = {int: "a whole number", str: "a text", bool: "true or false", type(None): "null"}
 _SEVERAL = {list: list, tuple: tuple, frozenset: frozenset}
@@ -40,6 +41,19 @@ def decoded(kind: Any, value: Any, place: str = "") -> Any:
         return value if kind is Figure else float(value)
     _expect(type(value) is kind and (kind is not int or abs(value) < _SIZES), place, _WORDS[kind], value)
     return value
+
+
+def replace_non_finite(value: Any, stand_in: Callable[[float], Any]) -> Any:
+    """``value`` for JSON, which has no word for NaN and infinity: ``stand_in`` says what to write for each of them.
+
+    >>> replace_non_finite({"loss": [1.5, float("inf")]}, str)
+    {'loss': [1.5, 'inf']}
+    """
+    if isinstance(value, dict):
+        return {key: replace_non_finite(item, stand_in) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_non_finite(item, stand_in) for item in value]
+    return stand_in(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _record(kind: Any, value: Any, place: str) -> Any:

@@ -7,16 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from quaver.analysis.accumulating import decibels
+from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.records import LayerStatistics, Proposal, Score
 from quaver.analysis.sites import Site
-from quaver.analysis.watching import Watched
+from quaver.analysis.tensor_statistics import decibels
 from quaver.config.scopes import contains
 from quaver.errors import InputError
 from quaver.graph.nodes import Op, copy_graph, is_fake_quant, op_of, ops_by_name
-from quaver.int8.lowering import lower
 from quaver.operators import WEIGHTED, moves_values
-from quaver.passes.wishes import skip_pattern_in
+from quaver.passes.quantize_inputs import skip_pattern_in
 from quaver.program import EVAL, Program
 from quaver.program.views import Executable
 
@@ -91,7 +90,7 @@ class Scoring:
     @torch.no_grad()
     def _outputs(self, names: Collection[str]) -> list[list[Tensor]]:
         graph = with_float(self.program.graphs[EVAL], names)
-        run = Executable(self.program, lower(graph))
+        run = Executable(self.program, self.program.engine.lowering().run(graph))
         results = []
         for images, _ in self.batches:
             flat = run(*self.program.signature.flatten((images,), {}))
@@ -119,7 +118,7 @@ def refuse_not_finite(program: Program, sites: list[Site], batches: Batches) -> 
         if not torch.isfinite(x).all():
             strange.append(site.name)
 
-    network = Watched(program, sites, look, rounding=False)
+    network = WatchingInterpreter(program, sites, look, rounding=False)
     for images, _ in batches:
         outputs = network.outputs(program.signature.flatten((images,), {}))
         if all(torch.isfinite(value).all() for value in outputs if isinstance(value, Tensor)):

@@ -1,24 +1,23 @@
 """The second pass: quantizers for ops without weights, so that the path between convolutions stays in integers."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import fx
 
 from quaver.config.check import boolean, names
+from quaver.config.options import like, lists_options, option
 from quaver.graph.nodes import is_parameter, op_of, ops_by_name
 from quaver.operators import OP_TYPES, WEIGHTED, activation_inputs, ends_layer, moves_values
-from quaver.passes.base import Pass
 from quaver.passes.placement import place, results, strip
-from quaver.passes.wishes import InputQuantizers, skipped_by, unquantizable
-from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
-from quaver.targets import TARGETS
+from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
+from quaver.program import EVAL, TRAIN, OpPlan, Program
 
 WITHOUT_WEIGHT = OP_TYPES - WEIGHTED
 
 
+@lists_options
 @dataclass(frozen=True, kw_only=True)
-class AddQuantDequantPass(InputQuantizers, Pass):
+class AddQuantDequantPass(InputQuantizers):
     """Rewrite ``x + y`` as ``fq(x) + fq(y)`` for every op listed that has no weight.
 
     Where the target adds inside the convolution, ``conv + y`` becomes ``conv + fq(y)``: the sum is rounded once, behind it.
@@ -27,21 +26,14 @@ class AddQuantDequantPass(InputQuantizers, Pass):
     are matrix products of two activations: a weight can be kept from overflowing 16 bits, an activation cannot.
     """
 
-    needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
-    otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
-
-    own_rules: ClassVar = {
-        "quantizable_op_type": names(WITHOUT_WEIGHT),
-        "leave_outputs_float": boolean(),
-        "leave_products_float": boolean(),
-    }
-
-    quantizable_op_type: tuple[str, ...] | list[str] = ("elementwise_add", "pool2d")
-    leave_outputs_float: bool = False
-    leave_products_float: bool = False
+    quantizable_op_type: tuple[str, ...] | list[str] = like(
+        InputQuantizers, "quantizable_op_type", default=("elementwise_add", "pool2d"), rule=names(WITHOUT_WEIGHT)
+    )
+    leave_outputs_float: bool = option(False, boolean(), "Ops that only move values to an output stay float.")
+    leave_products_float: bool = option(False, boolean(), "Matrix products of two activations stay float.")
 
     def rewrite(self, program: Program) -> Program:
-        """Wish for the inputs of the listed ops."""
+        """Plan a quantizer for the inputs of the listed ops."""
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
         trained = ops_by_name(program.graphs[TRAIN])
@@ -57,7 +49,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         if self.leave_outputs_float:
             self.drop_outputs(ops, program.placements.plan | plan, plan, declined)
         declined = {name: why for name, why in declined.items() if why}
-        return place(program, plan, declined, TARGETS[self.target])
+        return place(program, plan, declined, self.engine)
 
     def decline(self, node: fx.Node, inputs: list[fx.Node], twin: fx.Node | None) -> str:
         """Why the op stays float, or nothing."""
@@ -69,7 +61,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
 
     def rounded(self, node: fx.Node, inputs: list[fx.Node]) -> list[int]:
         """The inputs to round: all, less the convolution that the target adds to before it rounds."""
-        if op_of(node).type == "elementwise_add" and TARGETS[self.target].fuses_add and inputs[0] is not inputs[-1]:
+        if op_of(node).type == "elementwise_add" and self.engine.fuses_add and inputs[0] is not inputs[-1]:
             for position, value in enumerate(inputs):
                 if ends_layer(value):
                     return [other for other in range(len(inputs)) if other != position]
@@ -78,7 +70,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
     def drop_outputs(
         self, ops: dict[str, fx.Node], wanted: dict[str, OpPlan], plan: dict[str, OpPlan], declined: dict[str, str]
     ) -> None:
-        """Take back wishes for moving ops that lead to no computation on integers."""
+        """Take ops that only move values out of the plan again, where nothing behind them computes on integers."""
         useful: set[fx.Node] = set()
         for name, node in reversed(ops.items()):
             if name not in wanted:

@@ -37,6 +37,7 @@ class Row:
     only: float | None = None
     without: float | None = None
     tensors: list[str] = field(default_factory=list)
+    spread: TensorStatistics | None = None
     weight: str = ""
     executed: str = ""
     kernel: str = ""
@@ -47,7 +48,7 @@ class Row:
 
     @property
     def is_float(self) -> bool:
-        """Does it compute in float, by the engine's word or else by the program's?"""
+        """Whether it computes in float: as the engine says, or else the program."""
         return self.executed.startswith(("f", "bf")) if self.executed else self.precision == "float"
 
 
@@ -70,15 +71,10 @@ def rows_of(run: Run) -> list[Row]:
     asked = " ".join(run.program.history) if run.program is not None else ""
     for row in rows:
         row.bits = row.bits or _bits(row, asked)
-    parts = (
-        (_add_execution, run.bench, "what quaver bench says"),
-        (_add_differences, run.verify, "what quaver verify says"),
-    )
-    for add, record, words in parts:
-        try:
-            add(record, by_name)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            run.troubles.append(f"{run.folder}: {words} is not as it was written: {type(error).__name__} {error}.")
+    with run.troubled_by("bench"):
+        _add_execution(run.bench, by_name)
+    with run.troubled_by("verify"):
+        _add_differences(run.verify, by_name)
     return rows
 
 
@@ -121,6 +117,7 @@ def _add_statistics(
     row.tensors = [tensor.name for tensor in read]
     row.weight = layer.weight if layer.weight in weights else ""  # type: ignore[assignment]
     if read:
+        row.spread = read[0]
         row.clipped = max(tensor.clipped for tensor in read)
         row.zeros = max(tensor.zeros for tensor in read)
         if not row.thresholds:
@@ -148,8 +145,8 @@ def _add_execution(bench: Record, rows: dict[str, Row]) -> None:
     layers = profiles[0]["layers"] if profiles else []
     times = [(str(layer["precision"]), measured(layer["microseconds"]), measured(layer["share"])) for layer in layers]
     for layer, (precision, microseconds, share) in zip(layers, times, strict=True):
-        known = [rows[name] for name in layer.get("ops", []) if name in rows]
-        for position, row in enumerate(known):
+        computed = [rows[name] for name in layer.get("ops", []) if name in rows]
+        for position, row in enumerate(computed):
             if not row.executed:
                 row.executed, row.kernel = precision, str(layer.get("kernel", ""))
             if position == 0:  # one time for several ops: it is the first one's
@@ -158,13 +155,8 @@ def _add_execution(bench: Record, rows: dict[str, Row]) -> None:
 
 
 def _add_differences(verify: Record, rows: dict[str, Row]) -> None:
-    """The share of integers that the engine computed otherwise."""
+    """The share of integers that the engine computed differently."""
     layers = verify.get("layers", [])
     shares = {layer["name"]: measured(layer["differ"]) / measured(layer["size"]) for layer in layers if layer["size"]}
     for name in shares.keys() & rows.keys():
         rows[name].differ = shares[name]
-
-
-def counts(rows: list[Row]) -> dict[str, int]:
-    """How many layers of each precision, and fused ops."""
-    return {kind: sum(row.precision == kind for row in rows) for kind in ("int8", "float", "fused")}
