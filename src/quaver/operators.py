@@ -7,7 +7,6 @@ an order of its own, add a kernel there. Everything here is a fact about a singl
 
 import math
 from dataclasses import dataclass
-from enum import Enum, auto
 from typing import Any, Literal
 
 import torch
@@ -15,20 +14,11 @@ from torch import fx
 
 from quaver.graph.nodes import argument, calls, is_parameter, is_stored, packet
 
-
-class Kind(Enum):
-    """What an op does, if it is one of these."""
-
-    CONVOLUTION = auto()
-    LINEAR = auto()
-    MATRIX_PRODUCT = auto()
-    ELEMENTWISE = auto()  # of two tensors, or of a tensor and a number
-    CLAMP = auto()
-    ACTIVATION = auto()  # of one tensor, value by value; a clamp is one, too, with a kind of its own
-    AVERAGE = auto()
-    MOVE = auto()  # moves or selects values and computes none: the output lies on the input's grid
-    PAD = auto()
-    OTHER = auto()
+Kind = Literal[
+    "convolution", "linear", "matrix product", "elementwise", "clamp", "activation", "average", "move", "pad", "other"
+]
+"""What an op does. ``elementwise``: of two tensors, or of a tensor and a number; an ``activation`` is of one, and so is a
+``clamp``. A ``move`` moves or selects values and computes none: what it gives lies on its input's grid."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +45,13 @@ class OpFacts:
     whatever it is given. ``keeps_positive``: given nothing negative it gives nothing negative, as moves and averages do.
     ``takes_complex``: it is defined for complex numbers.
 
-    ``reads_signed``: how it reads signed integers in an engine whose products want them shifted by 128. Plain; shifted
-    (among them what was not measured); either; or it moves them, and those who read its result decide.
-
-    ``dispatched``: what torch's dispatcher calls it, where that is another name.
+    ``dispatched``: what torch's dispatcher calls it, where that is another name. ``reads_signed``: how it reads signed
+    integers in an engine whose products want them shifted by 128. Plain; shifted (among them what was not measured); either;
+    or it moves them, and those who read its result decide.
     """
 
     type: str = ""
-    kind: Kind = Kind.OTHER
+    kind: Kind = "other"
     operands: int = 1
     weight: Weight = NO_WEIGHT
     bounds: tuple[str | float, str | float] | None = None
@@ -76,92 +65,87 @@ class OpFacts:
     @property
     def is_layer(self) -> bool:
         """Whether it is a convolution or a linear layer: with a weight, a bias, and an activation that engines fuse."""
-        return self.kind in (Kind.CONVOLUTION, Kind.LINEAR)
+        return self.kind in ("convolution", "linear")
 
     @property
     def keeps_sign(self) -> bool:
         """Whether it gives nothing negative if it is given nothing negative."""
-        return self.keeps_positive or self.kind in (Kind.MOVE, Kind.AVERAGE)
+        return self.keeps_positive or self.kind in ("move", "average")
 
     @property
     def has_weight(self) -> bool:
-        """Whether a pass quantizes a weight of its."""
+        """Whether its second operand may be a weight that passes quantize."""
         return bool(self.type) and self.weight is not NO_WEIGHT
 
 
-UNKNOWN = OpFacts()
-"""Of an op without a row."""
-
-_TRANSPOSED = Weight(channel_axis=1, input_axis=0, rank=4)
-_MATRIX = Weight(channel_axis=-1, input_axis=0, output_axis=-1, rank=2)
+UNKNOWN = OpFacts()  # an op without a row
 
 OPS: dict[str, OpFacts] = {
     # layers, and products of two tensors
-    "conv1d": OpFacts("conv1d", Kind.CONVOLUTION, weight=Weight(rank=3)),
-    "conv2d": OpFacts("conv2d", Kind.CONVOLUTION, weight=Weight(rank=4)),
-    "conv_transpose2d": OpFacts("conv2d_transpose", Kind.CONVOLUTION, weight=_TRANSPOSED, reads_signed="either"),
-    "linear": OpFacts("mul", Kind.LINEAR, weight=Weight(output_axis=-1), reads_signed="either"),
+    "conv1d": OpFacts("conv1d", "convolution", weight=Weight(rank=3)),
+    "conv2d": OpFacts("conv2d", "convolution", weight=Weight(rank=4)),
+    "conv_transpose2d": OpFacts("conv2d_transpose", "convolution", weight=Weight(1, 0, rank=4), reads_signed="either"),
+    "linear": OpFacts("mul", "linear", weight=Weight(output_axis=-1), reads_signed="either"),
     "conv3d": OpFacts(weight=Weight(rank=5)),
-    "conv_transpose1d": OpFacts(weight=Weight(channel_axis=1, input_axis=0, rank=3)),
-    "conv_transpose3d": OpFacts(weight=Weight(channel_axis=1, input_axis=0, rank=5)),
-    **dict.fromkeys(("matmul", "mm"), OpFacts("matmul", Kind.MATRIX_PRODUCT, 2, _MATRIX)),
-    "bmm": OpFacts("matmul", Kind.MATRIX_PRODUCT, 2),  # a matrix per image: no weight is one
-    "add": OpFacts("elementwise_add", Kind.ELEMENTWISE, 2, keeps_positive=True, reads_signed="plain"),
-    "sub": OpFacts("elementwise_sub", Kind.ELEMENTWISE, 2),
-    "mul": OpFacts("elementwise_mul", Kind.ELEMENTWISE, 2, keeps_positive=True, reads_signed="plain"),
-    "div": OpFacts("elementwise_div", Kind.ELEMENTWISE, 2),
+    "conv_transpose1d": OpFacts(weight=Weight(1, 0, rank=3)),
+    "conv_transpose3d": OpFacts(weight=Weight(1, 0, rank=5)),
+    **dict.fromkeys(("matmul", "mm"), OpFacts("matmul", "matrix product", 2, Weight(-1, 0, -1, rank=2))),
+    "bmm": OpFacts("matmul", "matrix product", 2),  # a matrix per image: no weight is one
+    "add": OpFacts("elementwise_add", "elementwise", 2, keeps_positive=True, reads_signed="plain"),
+    "sub": OpFacts("elementwise_sub", "elementwise", 2),
+    "mul": OpFacts("elementwise_mul", "elementwise", 2, keeps_positive=True, reads_signed="plain"),
+    "div": OpFacts("elementwise_div", "elementwise", 2),
     # activations
-    "relu": OpFacts("relu", Kind.CLAMP, bounds=(0.0, math.inf), fused=True),
-    "relu6": OpFacts("relu6", Kind.CLAMP, bounds=(0.0, 6.0), fused=True),
-    "hardtanh": OpFacts(kind=Kind.CLAMP, bounds=("min_val", "max_val"), fused=True),
-    "clamp": OpFacts(kind=Kind.CLAMP, bounds=("min", "max"), fused=True),
-    "leaky_relu": OpFacts("leaky_relu", Kind.ACTIVATION, fused=True),
-    "hardswish": OpFacts("hard_swish", Kind.ACTIVATION, fused=True),
-    "silu": OpFacts("swish", Kind.ACTIVATION, fused=True, takes_complex=True),
-    "sigmoid": OpFacts("sigmoid", Kind.ACTIVATION, fused=True, never_negative=True, takes_complex=True),
-    "gelu": OpFacts(kind=Kind.ACTIVATION, fused=True),
-    "elu": OpFacts(kind=Kind.ACTIVATION, fused=True),
-    "tanh": OpFacts(kind=Kind.ACTIVATION, fused=True, takes_complex=True),
-    "mish": OpFacts(kind=Kind.ACTIVATION, fused=True),
+    "relu": OpFacts("relu", "clamp", bounds=(0.0, math.inf), fused=True),
+    "relu6": OpFacts("relu6", "clamp", bounds=(0.0, 6.0), fused=True),
+    "hardtanh": OpFacts(kind="clamp", bounds=("min_val", "max_val"), fused=True),
+    "clamp": OpFacts(kind="clamp", bounds=("min", "max"), fused=True),
+    "leaky_relu": OpFacts("leaky_relu", "activation", fused=True),
+    "hardswish": OpFacts("hard_swish", "activation", fused=True),
+    "silu": OpFacts("swish", "activation", fused=True, takes_complex=True),
+    "sigmoid": OpFacts("sigmoid", "activation", fused=True, never_negative=True, takes_complex=True),
+    "gelu": OpFacts(kind="activation", fused=True),
+    "elu": OpFacts(kind="activation", fused=True),
+    "tanh": OpFacts(kind="activation", fused=True, takes_complex=True),
+    "mish": OpFacts(kind="activation", fused=True),
     # OpenVINO has it as a layer of its own, in float (Math), and adds behind that: the addition's operands are rounded
-    "hardsigmoid": OpFacts("hard_sigmoid", Kind.ACTIVATION, never_negative=True),
+    "hardsigmoid": OpFacts("hard_sigmoid", "activation", never_negative=True),
     "softmax": OpFacts(never_negative=True, dispatched=("_softmax",)),
     # averages and resizing
-    "avg_pool2d": OpFacts("pool2d", Kind.AVERAGE, reads_signed="plain"),
-    "adaptive_avg_pool2d": OpFacts("pool2d", Kind.AVERAGE, reads_signed="plain", dispatched=("_adaptive_avg_pool2d",)),
-    "mean": OpFacts("mean", Kind.AVERAGE, reads_signed="plain"),
+    "avg_pool2d": OpFacts("pool2d", "average", reads_signed="plain"),
+    "adaptive_avg_pool2d": OpFacts("pool2d", "average", reads_signed="plain", dispatched=("_adaptive_avg_pool2d",)),
+    "mean": OpFacts("mean", "average", reads_signed="plain"),
     "upsample_bilinear2d": OpFacts("interpolate", keeps_positive=True),
     "upsample_bicubic2d": OpFacts("interpolate"),  # overshoots
     "dropout": OpFacts(keeps_positive=True, dispatched=("native_dropout",)),
     # what only moves values
-    "upsample_nearest2d": OpFacts("interpolate", Kind.MOVE, reads_signed="plain"),
-    "_upsample_nearest_exact2d": OpFacts("interpolate", Kind.MOVE),
+    "upsample_nearest2d": OpFacts("interpolate", "move", reads_signed="plain"),
+    "_upsample_nearest_exact2d": OpFacts("interpolate", "move"),
     "max_pool2d": OpFacts(
-        "pool2d", Kind.MOVE, reads_signed="plain", dispatched=("max_pool2d_with_indices", "mkldnn_max_pool2d")
+        "pool2d", "move", reads_signed="plain", dispatched=("max_pool2d_with_indices", "mkldnn_max_pool2d")
     ),
-    "adaptive_max_pool2d": OpFacts("pool2d", Kind.MOVE),
-    **dict.fromkeys(("cat", "concat", "concatenate"), OpFacts("concat", Kind.MOVE, 0, reads_signed="moved")),
+    "adaptive_max_pool2d": OpFacts("pool2d", "move"),
+    **dict.fromkeys(("cat", "concat", "concatenate"), OpFacts("concat", "move", 0, reads_signed="moved")),
     "stack": OpFacts(operands=0),
-    "flatten": OpFacts("flatten", Kind.MOVE, reads_signed="plain"),
-    "reshape": OpFacts("reshape", Kind.MOVE, reads_signed="plain", dispatched=("_reshape_alias",)),
-    "view": OpFacts("reshape", Kind.MOVE, reads_signed="plain", dispatched=("_unsafe_view",)),
-    **dict.fromkeys(("squeeze", "unsqueeze", "unflatten"), OpFacts("reshape", Kind.MOVE)),
-    **dict.fromkeys(("permute", "transpose"), OpFacts("transpose", Kind.MOVE, reads_signed="moved")),
-    "t": OpFacts("transpose", Kind.MOVE),
-    "slice": OpFacts("slice", Kind.MOVE),
-    **dict.fromkeys(("narrow", "select"), OpFacts("slice", Kind.MOVE)),
-    **dict.fromkeys(("split", "split_with_sizes", "chunk"), OpFacts("split", Kind.MOVE, reads_signed="moved")),
-    "unbind": OpFacts("split", Kind.MOVE),
-    "getitem": OpFacts(kind=Kind.MOVE, reads_signed="moved"),  # a part of a split
-    **dict.fromkeys(("contiguous", "clone"), OpFacts("assign", Kind.MOVE)),
-    "pixel_shuffle": OpFacts("pixel_shuffle", Kind.MOVE, reads_signed="plain"),
+    "flatten": OpFacts("flatten", "move", reads_signed="plain"),
+    "reshape": OpFacts("reshape", "move", reads_signed="plain", dispatched=("_reshape_alias",)),
+    "view": OpFacts("reshape", "move", reads_signed="plain", dispatched=("_unsafe_view",)),
+    **dict.fromkeys(("squeeze", "unsqueeze", "unflatten"), OpFacts("reshape", "move")),
+    **dict.fromkeys(("permute", "transpose"), OpFacts("transpose", "move", reads_signed="moved")),
+    "t": OpFacts("transpose", "move"),
+    **dict.fromkeys(("slice", "narrow", "select"), OpFacts("slice", "move")),
+    **dict.fromkeys(("split", "split_with_sizes", "chunk"), OpFacts("split", "move", reads_signed="moved")),
+    "unbind": OpFacts("split", "move"),
+    "getitem": OpFacts(kind="move", reads_signed="moved"),  # a part of a split
+    **dict.fromkeys(("contiguous", "clone"), OpFacts("assign", "move")),
+    "pixel_shuffle": OpFacts("pixel_shuffle", "move", reads_signed="plain"),
     **dict.fromkeys(
         ("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
-        OpFacts(kind=Kind.PAD),
+        OpFacts(kind="pad"),
     ),
 }
 
-CONVOLUTIONS = frozenset(row.type for row in OPS.values() if row.kind is Kind.CONVOLUTION) | {"depthwise_conv2d"}
+CONVOLUTIONS = frozenset(row.type for row in OPS.values() if row.kind == "convolution") | {"depthwise_conv2d"}
 WEIGHTED = frozenset(row.type for row in OPS.values() if row.is_layer) | CONVOLUTIONS
 """Types of ops with a weight of their own; ``matmul`` joins them where one operand is a parameter."""
 
@@ -196,7 +180,7 @@ def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str |
     if name == "hardtanh":
         return "relu6" if clamp_bounds(node) == (0, 6) else name
     known = facts(node)
-    if known.kind is Kind.ELEMENTWISE and len(activation_inputs(node)) == 1 and not _reads_parameter(node):
+    if known.kind == "elementwise" and len(activation_inputs(node)) == 1 and not _reads_parameter(node):
         return "scale"
     return known.type or name
 
@@ -248,7 +232,7 @@ def ends_layer(node: Any) -> bool:
 
 def moves_values(node: fx.Node) -> bool:
     """Whether the op's output lies on its input's grid whatever the values: it moves or selects, never computes."""
-    return facts(node).kind is Kind.MOVE
+    return facts(node).kind == "move"
 
 
 def clamp_bounds(node: fx.Node) -> tuple[float, float] | None:

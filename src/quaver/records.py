@@ -23,6 +23,8 @@ def decoded(kind: Any, value: Any, place: str = "") -> Any:
     """``value`` from JSON as a ``kind``: a dataclass of these, a list, a dict, a number, a text, or None where allowed."""
     if kind is Any:
         return value
+    if hasattr(kind, "from_json"):
+        return kind.from_json(value)
     if is_dataclass(kind):
         return _record(kind, value, place)
     origin, inner = get_origin(kind), get_args(kind)
@@ -65,7 +67,8 @@ def _record(kind: Any, value: Any, place: str) -> Any:
     if missing or unknown:
         raise MisfitError(f"{place} " + ("lacks" if missing else "has an unknown field") + f" {(missing or unknown)[0]!r}")
     hints = get_type_hints(kind)
-    return kind(**{name: decoded(hints[name], value[name], f"{place}.{name}".lstrip(".")) for name in value})
+    given = [field.name for field in fields(kind) if field.init and field.name in value]
+    return kind(**{name: decoded(hints[name], value[name], f"{place}.{name}".lstrip(".")) for name in given})
 
 
 def _expect(right: bool, place: str, words: str, value: Any) -> None:

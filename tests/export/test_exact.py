@@ -19,7 +19,7 @@ from exact_nets import IMAGES, NETS, conv, differences, fresh, frozen, write
 from quaver.export.integers import simulation
 from quaver.machine.cpu import cpu
 from quaver.measure.layers import layers, products_in_int8
-from quaver.operators import OPS, Kind, packets_of
+from quaver.operators import OPS, packets_of
 
 UNSAFE = "Odd, not safe"
 WITHOUT_VNNI = ["AVX2", "AVX512_CORE"]
@@ -202,7 +202,7 @@ class Activations(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.names = sorted(packets_of(Kind.CLAMP, Kind.ACTIVATION))
+        self.names = sorted(packets_of("clamp", "activation"))
         self.before, self.convs = (nn.ModuleList(nn.Conv2d(8, 8, 1) for _ in self.names) for _ in range(2))
 
     def forward(self, x):

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from quaver.cli.main import app
 from quaver.errors import ConfigError, StorageError
+from quaver.program.history import PassApplied
 from quaver.program.outline import OpOutline
+from quaver.program.reason import Because
 from quaver.report import gather, page, write_report
 from quaver.report.cards import cards
 from quaver.report.figures import Figures
@@ -152,10 +154,11 @@ def evil_run(folder):
     renamed = {op.name: f"{EVIL}{op.name}" for op in program.ops}
     run.program = replace(
         program,
-        history=(EVIL,),
+        history=(PassApplied(EVIL, {EVIL: EVIL}),),
         ops=tuple(OpOutline(renamed[op.name], EVIL, tuple(renamed.get(one, one) for one in op.reads)) for op in program.ops),
         records=tuple(
-            replace(record, name=renamed.get(record.name, EVIL), reason=EVIL, source=EVIL) for record in program.records
+            replace(record, name=renamed.get(record.name, EVIL), why=Because(EVIL), source=EVIL)
+            for record in program.records
         ),
     )
     analysis = run.analysis

@@ -15,8 +15,8 @@ from quaver.config.scopes import contains
 from quaver.errors import InputError
 from quaver.graph.nodes import Op, copy_graph, is_fake_quant, op_of, ops_by_name
 from quaver.operators import WEIGHTED, moves_values
-from quaver.passes.quantize_inputs import skip_pattern_in
 from quaver.program import EVAL, Program
+from quaver.program.reason import SkipPattern
 from quaver.program.views import Executable
 
 Batches = list[tuple[Tensor, Tensor | None]]
@@ -174,8 +174,7 @@ def propose(
 
 def _own_patterns(program: Program) -> list[str]:
     """The skip patterns that leave ops of the program float already."""
-    found = [skip_pattern_in(reason) for reason in program.placements.declined.values()]
-    return [pattern for pattern in dict.fromkeys(found) if pattern is not None]
+    return list(dict.fromkeys(why.pattern for why in program.placements.declined.values() if isinstance(why, SkipPattern)))
 
 
 def _pattern_for(scope: str, program: Program) -> str:

@@ -4,9 +4,9 @@ import torch
 from torch import fx
 
 from quaver.graph.nodes import packet
-from quaver.operators import Kind, packets_of
+from quaver.operators import packets_of
 
-_ELEMENTWISE = frozenset(f"{name}_" for name in packets_of(Kind.CLAMP, Kind.ACTIVATION, Kind.ELEMENTWISE)) | {
+_ELEMENTWISE = frozenset(f"{name}_" for name in packets_of("clamp", "activation", "elementwise")) | {
     *("selu_", "celu_", "threshold_", "clamp_min_", "clamp_max_", "neg_", "abs_", "pow_", "masked_fill_"),
     *("dropout_", "feature_dropout_", "alpha_dropout_", "feature_alpha_dropout_"),
 }

@@ -17,7 +17,7 @@ from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
 from quaver.machine.packages import version_of
 from quaver.measure.footprint import file_size, memory
-from quaver.measure.islands import findings
+from quaver.measure.int8_gaps import findings
 from quaver.measure.latency import measure
 from quaver.measure.layers import Layer, layers, products_in_int8, titles, totals
 from quaver.runtime import Runner

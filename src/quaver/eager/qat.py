@@ -183,7 +183,7 @@ class QAT:
         ExecuTorch rounds every layer's output, also where the model does not. ``batches``, a few of the training data, show
         the ranges for that.
         """
-        return frozen_program(_live(net, "convert"), specs_of(input_spec), repr(self.config), batches)
+        return frozen_program(_live(net, "convert"), specs_of(input_spec), self.config, batches)
 
     def save_quantized_model(
         self, net: nn.Module, path: str | Path, input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...]

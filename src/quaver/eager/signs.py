@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from quaver.operators import OPS, UNKNOWN, Kind, OpFacts, packets_of
+from quaver.operators import OPS, UNKNOWN, OpFacts, packets_of
 
 SIGNS = "_quaver_signs"  # the attribute of a layer that is watched
 CONVOLVED = "_quaver_convolved"  # of a tensor that comes straight out of a convolution, and that nobody has read yet
@@ -20,7 +20,7 @@ _MARK = "_quaver_never_negative"
 # div_ and bernoulli_ make a dropout's mask
 _BY_DISPATCHED_NAME = (
     {name: row for packet, row in OPS.items() for name in (packet, *row.dispatched)}
-    | {f"{name}_": OPS[name] for name in packets_of(Kind.CLAMP, Kind.ACTIVATION, Kind.ELEMENTWISE)}
+    | {f"{name}_": OPS[name] for name in packets_of("clamp", "activation", "elementwise")}
     | dict.fromkeys(("expand", "_to_copy", "to", "detach", "alias", "div_"), OpFacts(keeps_positive=True))
     | dict.fromkeys(("clamp_min", "clamp_min_"), OpFacts(bounds=("min", math.inf)))
     | {"bernoulli_": OpFacts(never_negative=True)}

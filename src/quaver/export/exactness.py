@@ -13,7 +13,7 @@ from torch import fx
 
 from quaver.engines import Engine
 from quaver.graph.nodes import is_dequantize, is_parameter, is_quantize, packet
-from quaver.operators import Kind, facts
+from quaver.operators import facts
 from quaver.program import EVAL, Program
 from quaver.program.quantized_tensors import quantize_nodes
 
@@ -37,7 +37,7 @@ def _ends_in_a_sum(value: fx.Node) -> bool:
         node = waiting.pop()
         if node.op != "call_function" or is_dequantize(node):
             continue
-        if packet(node) in ("add", "mul") or facts(node).kind is Kind.AVERAGE:
+        if packet(node) in ("add", "mul") or facts(node).kind == "average":
             return True
         waiting += [source for source in node.all_input_nodes if source not in seen]
         seen.update(node.all_input_nodes)

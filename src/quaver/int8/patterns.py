@@ -5,7 +5,7 @@ from typing import Any
 from torch import fx
 
 from quaver.graph.nodes import argument, is_dequantize, is_quantize, packet, rank_of
-from quaver.operators import Kind, clamp_bounds, facts, moves_values
+from quaver.operators import clamp_bounds, facts, moves_values
 
 
 def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
@@ -42,12 +42,7 @@ def two(sizes: Any) -> list[int]:
 
 def moves(node: fx.Node) -> bool:
     """Whether an op moves or selects values and computes none."""
-    return moves_values(node) or facts(node).kind is Kind.PAD or packet(node) == "stack"
-
-
-def compares(node: fx.Node) -> bool:
-    """Whether an op only compares values with bounds: a clamp."""
-    return facts(node).kind is Kind.CLAMP
+    return moves_values(node) or facts(node).kind == "pad" or packet(node) == "stack"
 
 
 def on_integers(node: fx.Node) -> bool:

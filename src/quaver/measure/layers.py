@@ -12,7 +12,8 @@ from quaver.engines.file_graph import FileNode
 from quaver.engines.inspection import ExecutedLayer, Role
 from quaver.errors import EngineError
 from quaver.operators import WEIGHTED as WEIGHTED_OPS
-from quaver.passes.reasons import TOGETHER, host_in
+from quaver.program.reason import ComputedWith
+from quaver.program.record import why_in
 from quaver.runtime.artefact import provenance
 
 INT8 = frozenset({"i8", "u8"})
@@ -140,9 +141,9 @@ class _Names:
             self.known[_plain(source.name)] = tensor
             while source.inputs and source.kind != "rounding" and source.weight() is None:
                 source = source.inputs[0]
-            host = host_in(records[tensor]["reason"], TOGETHER)
-            if host and source.weight() is not None:
-                self.known[_plain(source.name)] = host
+            why = why_in(records[tensor])
+            if isinstance(why, ComputedWith) and source.weight() is not None:
+                self.known[_plain(source.name)] = why.host
 
     def _by_weights(self, nodes: list[FileNode], records: list[Any]) -> None:
         readers = defaultdict(list)

@@ -11,6 +11,7 @@ from quaver.operators import OP_TYPES, WEIGHTED, activation_inputs, ends_layer, 
 from quaver.passes.placement import place, results, strip
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program
+from quaver.program.reason import Because, Reason
 
 WITHOUT_WEIGHT = OP_TYPES - WEIGHTED
 
@@ -35,7 +36,7 @@ class AddQuantDequantPass(InputQuantizers):
     def rewrite(self, program: Program) -> Program:
         """Plan a quantizer for the inputs of the listed ops."""
         plan: dict[str, OpPlan] = {}
-        declined: dict[str, str] = {}
+        declined: dict[str, Reason] = {}
         trained = ops_by_name(program.graphs[TRAIN])
         ops = ops_by_name(strip(program.graphs[EVAL]))
         for name, node in ops.items():
@@ -43,20 +44,22 @@ class AddQuantDequantPass(InputQuantizers):
             if op.type not in self.quantizable_op_type or name in program.placements.plan:
                 continue
             inputs = activation_inputs(node)
-            declined[name] = skipped_by(op, self.skip_pattern) or self.decline(node, inputs, trained.get(name))
-            if not declined[name]:
+            if why := skipped_by(op, self.skip_pattern) or self.decline(node, inputs, trained.get(name)):
+                declined[name] = why
+            else:
                 plan[name] = OpPlan(None, dict.fromkeys(self.rounded(node, inputs), self.input_options(op)))
         if self.leave_outputs_float:
             self.drop_outputs(ops, program.placements.plan | plan, plan, declined)
-        declined = {name: why for name, why in declined.items() if why}
         return place(program, plan, declined, self.engine)
 
-    def decline(self, node: fx.Node, inputs: list[fx.Node], twin: fx.Node | None) -> str:
+    def decline(self, node: fx.Node, inputs: list[fx.Node], twin: fx.Node | None) -> Because | None:
         """Why the op stays float, or nothing."""
         if any(is_parameter(value) for value in node.all_input_nodes):
-            return "one of its operands is a parameter of the model, such as a bias"
+            return Because("one of its operands is a parameter of the model, such as a bias")
         if self.leave_products_float and op_of(node).type == "matmul":
-            return "products of two activations can overflow 16 bits without VNNI; saturation_safe=False quantizes it"
+            return Because(
+                "products of two activations can overflow 16 bits without VNNI; saturation_safe=False quantizes it"
+            )
         return unquantizable(inputs, twin)
 
     def rounded(self, node: fx.Node, inputs: list[fx.Node]) -> list[int]:
@@ -68,7 +71,7 @@ class AddQuantDequantPass(InputQuantizers):
         return list(range(len(inputs)))
 
     def drop_outputs(
-        self, ops: dict[str, fx.Node], wanted: dict[str, OpPlan], plan: dict[str, OpPlan], declined: dict[str, str]
+        self, ops: dict[str, fx.Node], wanted: dict[str, OpPlan], plan: dict[str, OpPlan], declined: dict[str, Reason]
     ) -> None:
         """Take ops that only move values out of the plan again, where nothing behind them computes on integers."""
         useful: set[fx.Node] = set()
@@ -81,4 +84,4 @@ class AddQuantDequantPass(InputQuantizers):
                 useful.add(node)
             elif name in plan:
                 del plan[name]
-                declined[name] = "no quantized op computes on its output"
+                declined[name] = Because("no quantized op computes on its output")

@@ -21,12 +21,13 @@ from quaver.operators import activation_inputs, channel_axis, facts, moves_value
 from quaver.passes.reasons import why_float
 from quaver.passes.tensor_names import free_name, tensor_name
 from quaver.program import EVAL, TRAIN, OpPlan, Placements, Program, Stage
+from quaver.program.reason import ONLY_IN_TRAINING, Reason
 from quaver.program.views import mount, read
 from quaver.quantizers import PACT, Observer, Quantizer
 from quaver.quantizers.make import make
 
 
-def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], engine: Engine) -> Program:
+def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, Reason], engine: Engine) -> Program:
     """A prepared program with a quantizer wherever ``plan``, or an earlier pass, wishes one."""
     if program.stage is Stage.PREPARED and program.placements.target != engine.name:
         raise ConfigError(
@@ -65,7 +66,7 @@ def strip(graph: fx.Graph) -> fx.Graph:
 
 
 class _Placing:
-    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, str], engine: Engine) -> None:
+    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, Reason], engine: Engine) -> None:
         self.old = program
         self.plan = plan
         self.declined = declined
@@ -282,4 +283,4 @@ class _Placing:
     def explain_the_rest(self) -> None:
         only_trained = [name for name in self.ops[TRAIN] if name not in self.ops[EVAL]]
         self.reasons = why_float(self.ops[EVAL], frozenset(self.plan), self.reasons)
-        self.reasons |= dict.fromkeys(only_trained, "runs only in training")
+        self.reasons |= dict.fromkeys(only_trained, ONLY_IN_TRAINING)

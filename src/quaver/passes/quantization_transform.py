@@ -14,6 +14,7 @@ from quaver.passes.placement import place, strip
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program
 from quaver.program.placements import Options
+from quaver.program.reason import Because, Reason
 
 OP_TYPES = WEIGHTED | {"matmul"}
 
@@ -57,26 +58,25 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
     def rewrite(self, program: Program) -> Program:
         """Plan a quantizer for the weight and every input of the listed ops."""
         plan: dict[str, OpPlan] = {}
-        declined: dict[str, str] = {}
+        declined: dict[str, Reason] = {}
         trained = ops_by_name(program.graphs[TRAIN])
         for name, node in ops_by_name(strip(program.graphs[EVAL])).items():
             op = op_of(node)
             if op.type not in self.quantizable_op_type:
                 continue
-            skipped = skipped_by(op, self.skip_pattern)
-            if skipped:
-                declined[name] = skipped
+            if why := skipped_by(op, self.skip_pattern):
+                declined[name] = why
             elif weight_of(node) is None:
                 if op.type == "matmul" and not any(is_parameter(value) for value in node.all_input_nodes):
-                    declined[name] = "both operands are activations: AddQuantDequantPass takes those"
+                    declined[name] = Because("both operands are activations: AddQuantDequantPass takes those")
                 elif op.type == "matmul":
-                    declined[name] = "its weight is not a matrix on the right-hand side"
+                    declined[name] = Because("its weight is not a matrix on the right-hand side")
                 else:
-                    declined[name] = "its weight is computed by the model, not a parameter of it"
-            elif reason := unquantizable(activation_inputs(node), trained.get(name)):
-                declined[name] = reason
+                    declined[name] = Because("its weight is computed by the model, not a parameter of it")
+            elif unfit := unquantizable(activation_inputs(node), trained.get(name)):
+                declined[name] = unfit
             elif op.type in CONVOLUTIONS and is_unbatched(node):
-                declined[name] = "its input has no batch dimension"
+                declined[name] = Because("its input has no batch dimension")
             else:
                 plan[name] = OpPlan(
                     self.weight_options(op), {0: self.input_options(op)} if self.quantize_activations else {}

@@ -1,8 +1,6 @@
 """What the two quantizing passes share: how they quantize the inputs of ops, and the ops that they leave float."""
 
-import ast
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -18,33 +16,28 @@ from quaver.graph.nodes import Op, argument, calls, dtype_of, is_written
 from quaver.passes.base import Pass
 from quaver.program import Stage
 from quaver.program.placements import Options
+from quaver.program.reason import Because, SkipPattern
 
 
-def skipped_by(op: Op, patterns: str | Iterable[str]) -> str:
-    """Why a skip pattern keeps the op float, or nothing."""
+def skipped_by(op: Op, patterns: str | Iterable[str]) -> SkipPattern | None:
+    """The skip pattern that keeps the op float, if one does."""
     for pattern in (patterns,) if isinstance(patterns, str) else patterns:
         if contains(op.scope, pattern):
-            return f"its scope {op.scope!r} contains the skip pattern {pattern!r}"
-    return ""
+            return SkipPattern(op.scope, pattern)
+    return None
 
 
-def skip_pattern_in(reason: str) -> str | None:
-    """The skip pattern that such a reason names."""
-    found = re.fullmatch(r"its scope .* contains the skip pattern (.*)", reason)
-    return None if found is None else ast.literal_eval(found[1])
-
-
-def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> str:
+def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> Because | None:
     """Why no pass can quantize the inputs of an op, whose ``twin`` is the same op in training; or nothing."""
     if not is_float(inputs):
-        return "its inputs are not floating-point tensors"
+        return Because("its inputs are not floating-point tensors")
     if any(is_padded_with_infinity(value) for value in inputs):
-        return "its input is padded with infinity, which no grid holds"
+        return Because("its input is padded with infinity, which no grid holds")
     if twin is None:
-        return "it runs only in evaluation, so training cannot find its range"
+        return Because("it runs only in evaluation, so training cannot find its range")
     if any(is_written(value) for value in (*inputs, twin, *twin.all_input_nodes)):
-        return "the model writes into this tensor in place (an assignment to a slice, say); build a new one instead"
-    return ""
+        return Because("the model writes into this tensor in place (an assignment to a slice, say); build a new one instead")
+    return None
 
 
 def is_padded_with_infinity(node: fx.Node) -> bool:

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from quaver.operators import NO_WEIGHT, OPS, UNKNOWN, Kind, packets_of
+from quaver.operators import NO_WEIGHT, OPS, UNKNOWN, packets_of
 from quaver.program.views import reads_module
 from quaver.quantizers import Quantizer
 
 LARGEST = 1 << 32  # bytes of a tensor, for a batch of two
 MOST_PIECES = 1 << 20  # that a tensor is cut into
-_ORDERED = frozenset(name for name in packets_of(Kind.CLAMP, Kind.ACTIVATION) if not OPS[name].takes_complex)
+_ORDERED = frozenset(name for name in packets_of("clamp", "activation") if not OPS[name].takes_complex)
 _FLOAT = ("weight", "bias", "running_mean", "running_var")
 _META = torch.device("meta")
 _BITS = 64  # of a number: no size lies beyond

@@ -1,11 +1,11 @@
 """Every layer of a run as one row: what the program, the analysis, the engine and the comparison with it say."""
 
-import re
 from dataclasses import dataclass, field
 
 from quaver.analysis.records import LayerStatistics, TensorStatistics, WeightStatistics
-from quaver.passes.reasons import FOLDED, TOGETHER, host_in
 from quaver.program import OpRecord
+from quaver.program.history import PassApplied
+from quaver.program.reason import ComputedWith, Folded
 from quaver.report.gather import Record, Run, measured
 
 
@@ -68,9 +68,8 @@ def rows_of(run: Run) -> list[Row]:
             if layer.name in by_name:
                 _add_statistics(by_name[layer.name], layer, tensors, weights)
                 by_name[layer.name].error_of_input = layer.weight is not None and not run.analysis.knows_weight_noise
-    asked = " ".join(run.program.history) if run.program is not None else ""
     for row in rows:
-        row.bits = row.bits or _bits(row, asked)
+        row.bits = row.bits or _bits(row, run.program.history if run.program is not None else ())
     with run.troubled_by("bench"):
         _add_execution(run.bench, by_name)
     with run.troubled_by("verify"):
@@ -81,12 +80,12 @@ def rows_of(run: Run) -> list[Row]:
 def _from_program(run: Run) -> list[Row]:
     if run.program is None:
         return []
-    records = list(run.program.records) or [OpRecord(op.name, op.type, "", "", False, "") for op in run.program.ops]
+    records = list(run.program.records) or [OpRecord(op.name, op.type, "", "", False) for op in run.program.ops]
     return [_row(index, record) for index, record in enumerate(records)]
 
 
 def _row(index: int, record: OpRecord) -> Row:
-    host = host_in(record.reason, FOLDED, TOGETHER)
+    host = record.why.host if isinstance(record.why, Folded | ComputedWith) else ""
     return Row(
         index=index,
         name=record.name,
@@ -130,13 +129,13 @@ def _add_statistics(
     row.bits = " ".join(f"{letter}{bits}" for letter, bits in parts if bits is not None)
 
 
-def _bits(row: Row, asked: str) -> str:
+def _bits(row: Row, passes: tuple[PassApplied, ...]) -> str:
     """Without an analysis: the bits that the passes were asked for, of what an int8 layer rounds."""
     if row.precision != "int8":
         return ""
     has = {"weight": "weight" in row.thresholds, "activation": any(role.startswith("input") for role in row.thresholds)}
-    found = {name: re.search(rf"{name}_bits=(\d+)", asked) for name, there in has.items() if there}
-    return " ".join(f"{name[0].upper()}{match[1]}" for name, match in found.items() if match)
+    asked = {key: bits for step in reversed(passes) for key, bits in step.options.items()}  # the first pass counts
+    return " ".join(f"{n[0].upper()}{asked[f'{n}_bits']}" for n, there in has.items() if there and f"{n}_bits" in asked)
 
 
 def _add_execution(bench: Record, rows: dict[str, Row]) -> None:

@@ -1,6 +1,5 @@
 """Where a run comes from: versions, passes, machine, checksums."""
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +34,7 @@ def provenance_of(run: Run, figures: Figures) -> Provenance:
             "Gives the same on": _processors(run),
             "Inputs": "" if program is None else ", ".join(_shape(*one) for one in program.inputs.items()),
         },
-        passes=None if program is None else [_without_unused_options(step) for step in program.history],
+        passes=None if program is None else [step.words(used_only=True) for step in program.history],
         analysis="" if analysis is None else f"{analysis.images:,} images, {analysis.stage} program",
         weights=first.get("source", ""),
         checksums=[
@@ -48,10 +47,6 @@ def provenance_of(run: Run, figures: Figures) -> Provenance:
 
 def _shape(name: str, shape: tuple[int | None, ...]) -> str:
     return f"{name} ({', '.join('any' if size is None else str(size) for size in shape)})"
-
-
-def _without_unused_options(step: str) -> str:
-    return re.sub(r", \w+=None", "", step)
 
 
 def _processors(run: Run) -> str:

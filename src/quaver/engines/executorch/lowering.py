@@ -10,10 +10,10 @@ from quaver.engines.executorch import arithmetic
 from quaver.graph.nodes import argument, is_dequantize, is_quantize, is_stored, packet
 from quaver.int8 import requantize
 from quaver.int8.kernels import fixed_integers
-from quaver.int8.patterns import compares, is_rounded, moves, on_integers, two
+from quaver.int8.patterns import is_rounded, moves, on_integers, two
 from quaver.int8.requantize import Output
 from quaver.int8.requantizing import RequantizingLowering
-from quaver.operators import Kind, facts
+from quaver.operators import facts
 
 aten = torch.ops.aten
 
@@ -76,6 +76,6 @@ def computes_exactly(node: fx.Node) -> bool:
     name, op = packet(node), facts(node)
     if op.is_layer:
         return weight_in_int8(node) is not None
-    if name in ("add", "mul") or op.kind is Kind.AVERAGE:
+    if name in ("add", "mul") or op.kind == "average":
         return on_integers(node) and is_rounded(node)
-    return moves(node) or compares(node) or name in ("hardswish", "hardsigmoid", "leaky_relu")
+    return moves(node) or op.kind == "clamp" or name in ("hardswish", "hardsigmoid", "leaky_relu")

@@ -19,14 +19,14 @@ from quaver.graph.nodes import argument, is_dequantize, is_op, is_stored, notes_
 from quaver.int8.kernels import fixed_integers
 from quaver.int8.patterns import is_rounded
 from quaver.int8.requantize import fitted
-from quaver.operators import Kind, activation_inputs, clamp_bounds, facts, moves_values, packets_of
+from quaver.operators import activation_inputs, clamp_bounds, facts, moves_values, packets_of
 from quaver.passes.quantized_ops import pair, quantized
 from quaver.program.views import read
 
 aten = torch.ops.aten
 
 LOW, HIGH = -128, 127
-_MATRIX_PRODUCTS = packets_of(Kind.MATRIX_PRODUCT)
+_MATRIX_PRODUCTS = packets_of("matrix product")
 
 
 def for_xnnpack(module: fx.GraphModule, example: tuple[Tensor, ...]) -> None:
@@ -250,7 +250,7 @@ _REWRITES: tuple[tuple[Collection[str], Callable[[fx.GraphModule, fx.Node], None
     ({"adaptive_avg_pool2d", "adaptive_max_pool2d"}, pool_plainly),
     ({"avg_pool2d"}, convolve),
     (_MATRIX_PRODUCTS, to_linear),
-    (packets_of(Kind.CONVOLUTION, Kind.LINEAR) | _MATRIX_PRODUCTS, spell_out_weight),
+    (packets_of("convolution", "linear") | _MATRIX_PRODUCTS, spell_out_weight),
     ({"quantize_per_tensor"}, settle_bounds),
     ({"quantize_per_tensor"}, round_before_moving),
     ({"mean"}, keep_dimensions),

@@ -23,8 +23,8 @@ from quaver.graph.nodes import (
 )
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
-from quaver.int8.patterns import compares, foldable_batch_norm, moves, on_integers
-from quaver.operators import Kind, ends_layer, facts
+from quaver.int8.patterns import foldable_batch_norm, moves, on_integers
+from quaver.operators import ends_layer, facts
 from quaver.quantizers.arithmetic import dequantize
 
 _HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
@@ -73,7 +73,7 @@ class OpenVINOLowering(Lowering):
         known = [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
         if op.is_layer and known[1]:
             return self.biased(node)
-        if op.kind is Kind.MATRIX_PRODUCT and any(known):
+        if op.kind == "matrix product" and any(known):
             (x, x_scale), (y, y_scale) = (self.integers.get(arg, (arg, 1.0)) for arg in node.args[:2])  # type: ignore[arg-type]
             return self.call(kernels.matrix_product, node.target, x, y, x_scale, y_scale)
         if name == "add":
@@ -84,7 +84,7 @@ class OpenVINOLowering(Lowering):
             self.convolved.add(node)
         if name in _HARD and node.args[0] in self.convolved:
             return self.call(_HARD[name], node.args[0])
-        if op.kind is Kind.AVERAGE and known[0] and not node.kwargs:
+        if op.kind == "average" and known[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
         return None
@@ -165,7 +165,7 @@ class OpenVINOLowering(Lowering):
         """Whether a convolution gives ``x``, with its batch norm, an activation or a sum; a linear layer is none."""
         while x in self.convolved or x in self.sums:
             if facts(x).is_layer:
-                return facts(x).kind is Kind.CONVOLUTION
+                return facts(x).kind == "convolution"
             x = next((operand for operand in x.args[:2] if operand in self.convolved or operand in self.sums), None)
         return False
 
@@ -212,7 +212,7 @@ def computes_exactly(node: fx.Node) -> bool:
     if is_quantize(node):
         return _rounded_as_simulated(node)
     name, op = packet(node), facts(node)
-    if op.is_layer or op.kind is Kind.AVERAGE:
+    if op.is_layer or op.kind == "average":
         return on_integers(node)
     if name in ("hardswish", "hardsigmoid"):  # oneDNN's own order of operations is simulated behind a layer
         return facts(node.args[0]).is_layer
@@ -220,7 +220,7 @@ def computes_exactly(node: fx.Node) -> bool:
         return _of_two_tensors(node) and _added_as_simulated(node)
     if name == "mul":
         return _of_two_tensors(node)
-    return moves(node) or compares(node) or name == "leaky_relu"
+    return moves(node) or op.kind == "clamp" or name == "leaky_relu"
 
 
 def _rounded_as_simulated(node: fx.Node) -> bool:

@@ -3,7 +3,6 @@
 Said is only what the engine's own account, the file and the program's records show.
 """
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,7 +10,8 @@ from typing import Any, Literal
 from quaver.engines import ENGINES, by_package
 from quaver.engines.file_graph import FileNode
 from quaver.measure.layers import FLOAT, Layer, titles
-from quaver.passes.reasons import TOGETHER, host_in
+from quaver.program.reason import ComputedWith, NotListed, Reason, SkipPattern
+from quaver.program.record import why_in
 
 Kind = Literal["float layer", "rounding", "reorder"]
 
@@ -86,15 +86,15 @@ class _Explaining:
         record = self._record(layer)
         if record is None:
             return self._from_the_file(layer, f"{layer.type} ran in {layer.precision}")
-        name, op_type, reason = record["name"], record["type"], record["reason"]
+        name, op_type, why = record["name"], record["type"], why_in(record)
         if self._finishes(layer, name):
             return f"finishes {name!r} (bias, activation) in {layer.precision}, as a layer of its own", ""
         if record["quantized"]:
             fact = f"the program computes {name!r} on integers, but {self.engine.package} computed it in {layer.precision}"
             return self._from_the_file(layer, fact)
-        if host := host_in(reason, TOGETHER):
-            return f"{op_type} ran by itself in {layer.precision}, not together with {host!r}", ""
-        return f"{op_type} {name!r} stays float in the program: {reason}", self._remedy(op_type, reason)
+        if isinstance(why, ComputedWith):
+            return f"{op_type} ran by itself in {layer.precision}, not together with {why.host!r}", ""
+        return f"{op_type} {name!r} stays float in the program: {record['reason']}", self._remedy(op_type, why)
 
     def _finishes(self, layer: Layer, op: str) -> bool:
         """Is it only the end of an op whose convolution or product is another layer?"""
@@ -128,10 +128,10 @@ class _Explaining:
                 return f"{fact}: its result leaves the model in float, and {only}", ""
         return f"{fact}, though the file quantizes its input", ""
 
-    def _remedy(self, op_type: str, reason: str) -> str:
-        if "skip pattern" in reason:
+    def _remedy(self, op_type: str, why: Reason | None) -> str:
+        if isinstance(why, SkipPattern):
             return "taking the pattern out of not_quant_pattern"
-        if "is not among the op types to quantize" in reason:
+        if isinstance(why, NotListed):
             if op_type in self.engine.op_types:
                 return f"adding {op_type!r} to quantize_op_types"
             return f"nothing, {self.engine.package} is not known to run {op_type} in int8"
@@ -139,9 +139,8 @@ class _Explaining:
 
     def _prepare_for_this_engine(self, reader: FileNode) -> str:
         """A program for an engine that adds within a convolution does not quantize before the addition; others need it."""
-        prepared = re.search(r"target='(\w+)'", " ".join(self.origin.get("config", [])))
-        fused = prepared is not None and prepared[1] in ENGINES and ENGINES[prepared[1]].fuses_add
-        if reader.type == "Add" and fused and not self.engine.fuses_add:
+        prepared = ENGINES.get(self.origin.get("moved", {}).get("made_for", self.origin.get("target")))
+        if reader.type == "Add" and prepared is not None and prepared.fuses_add and not self.engine.fuses_add:
             return f"preparing the program for {self.engine.package}, with target={self.engine.name!r}"
         return ""
 
