@@ -11,7 +11,7 @@ from quaver.eager.layers import LOWEST, WEIGHTED
 from quaver.eager.named import Named
 from quaver.graph.nodes import Op
 from quaver.nn import Add
-from quaver.operators import channel_axis, pair_axis_of
+from quaver.operators import channel_axis, saturation_axis_of
 from quaver.passes import QuantizationTransformPass
 from quaver.quantizers import Quantizer
 from quaver.quantizers.make import make
@@ -58,7 +58,7 @@ class QuantizerFactory:
         options, shape = self.options.weight_options(op), tuple(layer.weight.shape)
         own: dict[str, Any] = {}
         if options.get("pairs"):
-            own["pairs"] = pair_axis_of(op.type, shape, getattr(layer, "groups", 1))
+            own["pairs"] = saturation_axis_of(op.type, shape, getattr(layer, "groups", 1))
         if "axis" in options:
             own["axis"] = channel_axis(op.type)
         quantizer = make(f"{op.name}.weight".lstrip("."), options | own)

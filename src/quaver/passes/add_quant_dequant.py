@@ -7,13 +7,13 @@ from torch import fx
 from quaver.config.check import boolean, names
 from quaver.config.options import like, lists_options, option
 from quaver.graph.nodes import is_parameter, op_of, ops_by_name
-from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, keeps_range
+from quaver.operators import OP_TYPES, WEIGHTED, activation_inputs, ends_layer, moves_values
 from quaver.passes.placement import place, results, strip
-from quaver.passes.quantize_inputs import InputQuantizers, ends_convolution, skipped_by, unquantizable
+from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program
 from quaver.program.reason import Because, Reason
 
-WITHOUT_WEIGHT = OP_TYPES - CONVOLUTIONS - {"mul"}
+WITHOUT_WEIGHT = OP_TYPES - WEIGHTED
 
 
 @lists_options
@@ -66,7 +66,7 @@ class AddQuantDequantPass(InputQuantizers):
         """The inputs to round: all, less the convolution that the target adds to before it rounds."""
         if op_of(node).type == "elementwise_add" and self.engine.fuses_add and inputs[0] is not inputs[-1]:
             for position, value in enumerate(inputs):
-                if ends_convolution(value):
+                if ends_layer(value):
                     return [other for other in range(len(inputs)) if other != position]
         return list(range(len(inputs)))
 
@@ -78,7 +78,7 @@ class AddQuantDequantPass(InputQuantizers):
         for name, node in reversed(ops.items()):
             if name not in wanted:
                 continue
-            moves = keeps_range(node, op_of(node).type)
+            moves = moves_values(node)
             readers = [reader for result in results(node) for reader in result.users]
             if not moves or any(reader in useful for reader in readers):
                 useful.add(node)

@@ -66,7 +66,7 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
                 continue
             if why := skipped_by(op, self.skip_pattern):
                 declined[name] = why
-            elif weight_of(node, op.type) is None:
+            elif weight_of(node) is None:
                 if op.type == "matmul" and not any(is_parameter(value) for value in node.all_input_nodes):
                     declined[name] = Because("both operands are activations: AddQuantDequantPass takes those")
                 elif op.type == "matmul":

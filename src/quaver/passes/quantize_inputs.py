@@ -12,14 +12,11 @@ from quaver.config.layer_bits import as_pairs, bits_for
 from quaver.config.options import like, option
 from quaver.config.quantization_options import QuantizerOptions, SharedOptions, TargetOption
 from quaver.config.scopes import contains
-from quaver.graph.nodes import Op, argument, dtype_of, is_written, packet
-from quaver.operators import ACTIVATIONS
+from quaver.graph.nodes import Op, argument, calls, dtype_of, is_written
 from quaver.passes.base import Pass
 from quaver.program import Stage
 from quaver.program.placements import Options
 from quaver.program.reason import Because, SkipPattern
-
-_FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear"})
 
 
 def skipped_by(op: Op, patterns: str | Iterable[str]) -> SkipPattern | None:
@@ -45,7 +42,7 @@ def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> Because | None
 
 def is_padded_with_infinity(node: fx.Node) -> bool:
     """Whether a tensor is a padding with plus or minus infinity, as some write a max pool."""
-    if node.op != "call_function" or packet(node) not in ("pad", "constant_pad_nd"):
+    if not calls(node, "pad", "constant_pad_nd"):
         return False
     value = argument(node, "value")
     return isinstance(value, float) and math.isinf(value)
@@ -55,13 +52,6 @@ def is_float(tensors: list[fx.Node]) -> bool:
     """Whether there are tensors, all of them floating-point as far as is known."""
     dtypes = [dtype_of(tensor) for tensor in tensors]
     return bool(tensors) and all(dtype is None or dtype.is_floating_point for dtype in dtypes)
-
-
-def ends_convolution(node: fx.Node) -> bool:
-    """Whether a tensor comes out of a convolution (its batch norm, its activation) and nobody else reads it."""
-    if node.op != "call_function" or len(node.users) != 1:
-        return False
-    return packet(node) in _FUSED or (packet(node) in ACTIVATIONS | {"batch_norm"} and ends_convolution(node.args[0]))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,20 +4,8 @@ from torch import fx
 
 from quaver.graph.nodes import op_of
 from quaver.int8.patterns import foldable_batch_norm
+from quaver.operators import facts
 from quaver.program.reason import Because, ComputedWith, Folded, NotListed, Reason
-
-CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-ACTIVATIONS = CLAMPS | {
-    "hard_swish",
-    "hard_sigmoid",
-    "swish",
-    "sigmoid",
-    "leaky_relu",
-    "elu",
-    "gelu",
-    "tanh",
-    "mish",
-}
 
 
 def why_float(ops: dict[str, fx.Node], quantized: frozenset[str], known: dict[str, Reason]) -> dict[str, Reason]:
@@ -32,7 +20,7 @@ def why_float(ops: dict[str, fx.Node], quantized: frozenset[str], known: dict[st
         if op_type == "batch_norm" and before in by_node and foldable_batch_norm(before) is node:
             reasons[name] = Folded(by_node[before])
             by_node[node] = by_node[before]
-        elif op_type in ACTIVATIONS and before in by_node and len(before.users) == 1:
+        elif facts(node).fused and before in by_node and len(before.users) == 1:
             reasons[name] = ComputedWith(by_node[before])
         elif op_type == "batch_norm":
             reasons[name] = Because("not folded: no quantized convolution gives it its input and nobody else")
