@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 import quaver
+from limits import AN_HOUR
 
 SOURCE = Path(quaver.__file__).parent
 
@@ -48,7 +49,7 @@ def test_what_is_refused_is_refused_under_minus_o(tmp_path):
     beside.write_text(json.dumps(json.loads(beside.read_text()) | {"checksum": "another"}))
 
     command = [sys.executable, "-O", "-c", REFUSALS, str(good), str(changed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=AN_HOUR)
 
     expected = ["StorageError", "InputError", "InputError", "ConfigError", "InputError", "ConfigError", "ConfigError"]
     assert done.stdout.splitlines() == [*expected, "StorageError", "(1, 2, 6, 6)"], done.stderr[-2000:]

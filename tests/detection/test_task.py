@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from children import child
+from limits import AN_HOUR
 from quaver.data import Loader, Target, open_dataset
 from quaver.detection import Detection, detect
 from quaver.detection.places import places, published_anchors
@@ -128,7 +129,7 @@ def test_ranks_count_what_all_of_them_have_seen(tmp_path):
 
     with ExitStack() as stack:
         ranks = [stack.enter_context(child(command)) for command in commands]
-        shared, alone = zip(*(ast.literal_eval(rank.communicate(timeout=60)[0]) for rank in ranks), strict=True)
+        shared, alone = zip(*(ast.literal_eval(rank.communicate(timeout=AN_HOUR)[0]) for rank in ranks), strict=True)
 
     assert 0 < alone[0]["mAP50"] < 1
     for figures in (*shared, alone[1]):

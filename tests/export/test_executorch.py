@@ -9,12 +9,12 @@ from torch import nn
 
 import quaver
 from mobiles import Doubled, all_in_xnnpack_arithmetic, in_xnnpack_arithmetic, mobile_program, nodes, turned_inside_out
+from needs import need_executorch
 from quaver.errors import EngineError, QuaverWarning, StageError
-
-pytest.importorskip("executorch", reason="the extra 'executorch' is not installed")
-
 from quaver.export.executorch import lowered, serialized
 from quaver.runtime.executorch import ExecuTorchRunner
+
+need_executorch()
 
 conftest = importlib.import_module("conftest")
 

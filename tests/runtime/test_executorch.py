@@ -9,13 +9,12 @@ from torch import nn
 
 import quaver
 from mobiles import mobile_program
+from needs import need_executorch
 from quaver.errors import EngineError, InputError, StorageError
-from quaver.runtime import Input, load
-
-pytest.importorskip("executorch", reason="the extra 'executorch' is not installed")
-
 from quaver.export.executorch import serialized
-from quaver.runtime import executorch
+from quaver.runtime import Input, executorch, load
+
+need_executorch()
 
 
 @pytest.fixture(scope="module")
