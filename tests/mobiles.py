@@ -4,9 +4,9 @@ import torch
 from torch import nn
 
 import quaver
+from quaver.graph.nodes import copy_graph
 from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 from quaver.passes import TransformForMobilePass
-from quaver.program import copy_graph
 from quaver.program.views import Executable
 
 

@@ -18,6 +18,7 @@ ORDER = [
     "silence",
     "machine",
     "grid",
+    "graph",
     "operators",
     "targets",
     "config",

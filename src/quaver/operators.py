@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from quaver.graph.nodes import argument, is_parameter, is_stored, packet
+
 aten = torch.ops.aten
 
 CONVOLUTIONS = frozenset({"conv1d", "conv2d", "depthwise_conv2d", "conv2d_transpose"})
@@ -80,26 +82,6 @@ _NEVER_NEGATIVE = frozenset({"relu", "relu6", "hard_sigmoid", "sigmoid", "softma
 _UNSEEN = frozenset({"quantizer_mark", "sym_size", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})
 
 
-def packet(node: fx.Node) -> str:
-    """The op's own name without namespace and overload: ``conv2d`` for ``aten.conv2d.padding``."""
-    if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.name.split("::")[1]
-    return getattr(node.target, "__name__", str(node.target))
-
-
-def argument(node: fx.Node, name: str, default: Any = None) -> Any:
-    """An op's argument by its name in the schema, wherever the graph wrote it."""
-    if name in node.kwargs:
-        return node.kwargs[name]
-    assert isinstance(node.target, torch._ops.OpOverload)
-    for position, parameter in enumerate(node.target._schema.arguments):
-        if parameter.name == name:
-            if position < len(node.args):
-                return node.args[position]
-            return parameter.default_value if parameter.has_default_value() else default
-    return default
-
-
 def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str | None:
     """The op's type, or None for what is no op to a user (shape arithmetic, list access, counters)."""
     if node.op != "call_function" or node.target is operator.getitem or not isinstance(node.target, torch._ops.OpOverload):
@@ -115,16 +97,6 @@ def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str |
     if name in ("add", "sub", "mul", "div") and len(activation_inputs(node)) == 1 and not _reads_parameter(node):
         return "scale"
     return _NAMES.get(name, name)
-
-
-def is_parameter(node: Any) -> bool:
-    """Whether a graph value does not depend on the input: read from the model, or computed from what is."""
-    return isinstance(node, fx.Node) and (node.op == "get_attr" or node.meta.get("constant", False))
-
-
-def is_stored(node: Any, rank: int | None = None) -> bool:
-    """Whether a graph value is read from the model as it is (with this many dimensions)."""
-    return isinstance(node, fx.Node) and node.op == "get_attr" and rank in (None, node.meta.get("rank"))
 
 
 def _reads_parameter(node: fx.Node) -> bool:

@@ -5,6 +5,7 @@ from torch import nn
 
 import quaver
 from quaver.analysis.sensitivity import with_float
+from quaver.graph.nodes import is_op, op_of
 from quaver.int8.lowering import lower
 from quaver.program import EVAL
 from quaver.program.views import Executable
@@ -175,7 +176,7 @@ def test_with_no_op_float_the_graph_computes_what_the_program_computes(trained, 
 def test_an_op_that_is_left_float_leaves_its_neighbours_as_they_were(trained):
     graph = with_float(trained.graphs[EVAL], {"left"})
 
-    read = {node.meta["op"].name: [one.op for one in node.all_input_nodes] for node in graph.nodes if "op" in node.meta}
+    read = {op_of(node).name: [one.op for one in node.all_input_nodes] for node in graph.nodes if is_op(node)}
     assert read["left"][0] == "call_function"
     assert read["right"][0] == "call_module"  # the same tensor, rounded
 

@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 import quaver
+from quaver.graph.nodes import is_op, op_of
 from quaver.program import EVAL, TRAIN
 
 
 def names_in(program: quaver.Program, mode: str) -> list[str]:
-    return [node.meta["op"].name for node in program.graphs[mode].nodes if "op" in node.meta]
+    return [op_of(node).name for node in program.graphs[mode].nodes if is_op(node)]
 
 
 def scopes(program: quaver.Program) -> dict[str, str]:
@@ -32,10 +33,10 @@ def test_ops_of_both_graphs_have_equal_names_in_equal_order(captured):
 
 
 def test_equal_names_are_equal_ops(captured):
-    ops = {mode: {n.meta["op"].name: n for n in captured.graphs[mode].nodes if "op" in n.meta} for mode in (EVAL, TRAIN)}
+    ops = {mode: {op_of(n).name: n for n in captured.graphs[mode].nodes if is_op(n)} for mode in (EVAL, TRAIN)}
 
     for name, node in ops[EVAL].items():
-        assert node.meta["op"] == ops[TRAIN][name].meta["op"]
+        assert op_of(node) == op_of(ops[TRAIN][name])
         assert node.target == ops[TRAIN][name].target
 
 

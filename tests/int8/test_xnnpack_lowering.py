@@ -4,6 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mobiles import Doubled, in_xnnpack_arithmetic, mobile_program, nodes
+from quaver.graph.nodes import integers_by_quantize_node
 from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 
 
@@ -58,7 +59,7 @@ def test_a_gate_is_multiplied_in_integers(noise):
 def test_every_quantize_node_says_which_one_it_is(patterns):
     graph = mobile_program(patterns).graphs["eval"]
 
-    named = [node.meta["quantizes"] for node in lower_for_xnnpack(graph).nodes if "quantizes" in node.meta]
+    named = list(integers_by_quantize_node(lower_for_xnnpack(graph)))
 
     assert sorted(named) == sorted(node.name for node in nodes(graph, "decomposed.quantize"))
 

@@ -5,6 +5,7 @@ from torch import nn
 
 import quaver
 from quaver.errors import ConfigError
+from quaver.graph.nodes import quantizer_of
 from quaver.passes import AddQuantDequantPass, QuantizationTransformPass
 
 IMAGES = (torch.zeros(2, 8, 8, 8),)
@@ -96,7 +97,7 @@ def test_a_convolution_that_is_added_to_stays_unrounded_before_the_sum(patterns,
     (add,) = [node for node in prepared.graphs["eval"].nodes if str(node.target) == "aten.add.Tensor"]
     convolution, other = add.args
     assert str(convolution.target) == "aten.batch_norm.default"
-    assert other.meta["quantizer"] == "relu.output"
+    assert quantizer_of(other) == "relu.output"
 
 
 def test_of_two_convolutions_that_are_added_one_is_rounded():
@@ -106,7 +107,7 @@ def test_of_two_convolutions_that_are_added_one_is_rounded():
     prepared = AddQuantDequantPass().apply(quaver.capture(net, IMAGES))
 
     (add,) = [node for node in prepared.graphs["eval"].nodes if str(node.target) == "aten.add.Tensor"]
-    assert ["quantizer" in value.meta for value in add.args] == [False, True]
+    assert [bool(quantizer_of(value)) for value in add.args] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +236,7 @@ def branches(target):
     net.forward = lambda x: net.convs[0](x) + torch.tanh(x)
     prepared = AddQuantDequantPass(target=target).apply(quaver.capture(net, IMAGES))
     sums = [node for mode in ("eval", "train") for node in prepared.graphs[mode].nodes if "aten.add" in str(node.target)]
-    return [["quantizer" in value.meta for value in add.args] for add in sums]
+    return [[bool(quantizer_of(value)) for value in add.args] for add in sums]
 
 
 @pytest.mark.parametrize("target", ["onnx", "executorch"])

@@ -4,6 +4,7 @@ from torch import nn
 
 import quaver
 from quaver.errors import ConfigError, StageError
+from quaver.graph.nodes import quantizer_of
 from quaver.passes import QuantizationTransformPass
 
 
@@ -12,7 +13,7 @@ def records(program):
 
 
 def calls(program, mode="eval"):
-    return [node.meta["quantizer"] for node in program.graphs[mode].nodes if "quantizer" in node.meta]
+    return [quantizer_of(node) for node in program.graphs[mode].nodes if quantizer_of(node)]
 
 
 def test_weights_and_inputs_of_the_listed_ops_get_quantizers(patterns, images):

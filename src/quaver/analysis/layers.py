@@ -6,8 +6,7 @@ from torch import fx
 
 from quaver.analysis.records import LayerStatistics, TensorStatistics, WeightStatistics
 from quaver.analysis.sites import Site, moved_from, stored_name
-from quaver.int8.lowering import is_dequantize, is_fake_quant, is_quantize
-from quaver.operators import is_parameter
+from quaver.graph.nodes import is_dequantize, is_fake_quant, is_op, is_parameter, is_quantize, op_of, quantizer_of
 from quaver.program import EVAL, Program
 
 
@@ -22,9 +21,9 @@ def statistics_of_layers(
     by_quantizer = {site.quantizer: site.name for site in reversed(sites) if site.rounded}
     found = []
     for node in program.graphs[EVAL].nodes:
-        if "op" not in node.meta or node.meta["op"].name not in quantized:
+        if not is_op(node) or op_of(node).name not in quantized:
             continue
-        op = node.meta["op"]
+        op = op_of(node)
         read = [name for value in node.all_input_nodes if (name := _tensor(value, by_node, by_quantizer))]
         weight = next((name for value in node.all_input_nodes if (name := _weight(value))), None)
         inputs = [known[name] for name in dict.fromkeys(read) if name in known]
@@ -57,14 +56,14 @@ def _tensor(value: fx.Node, by_node: dict[fx.Node, str], by_quantizer: dict[str,
     if value in by_node:
         return by_node[value]
     if is_fake_quant(value) and not is_parameter(value.args[0]):
-        return by_quantizer.get(value.meta["quantizer"])
+        return by_quantizer.get(quantizer_of(value))
     return None
 
 
 def _weight(value: fx.Node) -> str | None:
     """The name of the rounded weight that a node gives."""
     if is_fake_quant(value) and is_parameter(value.args[0]):
-        return str(value.meta["quantizer"])
+        return str(quantizer_of(value))
     if is_dequantize(value) and not is_quantize(value.args[0]):
         return stored_name(value)
     return None

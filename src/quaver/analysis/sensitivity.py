@@ -13,11 +13,11 @@ from quaver.analysis.sites import Site
 from quaver.analysis.watching import Watched
 from quaver.config.scopes import contains
 from quaver.errors import InputError
-from quaver.int8.lowering import is_fake_quant, lower
+from quaver.graph.nodes import Op, copy_graph, is_fake_quant, op_of, ops_by_name
+from quaver.int8.lowering import lower
 from quaver.operators import WEIGHTED, keeps_range
-from quaver.passes.placement import ops_by_name
 from quaver.passes.wishes import skip_pattern_in
-from quaver.program import EVAL, Op, Program, copy_graph
+from quaver.program import EVAL, Program
 from quaver.program.views import Executable
 
 Batches = list[tuple[Tensor, Tensor | None]]
@@ -28,7 +28,7 @@ def quantized_ops(program: Program) -> list[Op]:
     """The quantized ops that compute; a reshape or a max pool only passes rounded values on."""
     ops = ops_by_name(program.graphs[EVAL])
     chosen = [node for name, node in ops.items() if name in program.placements.quantized]
-    return [node.meta["op"] for node in chosen if not keeps_range(node, node.meta["op"].type)]
+    return [op_of(node) for node in chosen if not keeps_range(node, op_of(node).type)]
 
 
 def with_float(graph: fx.Graph, names: Collection[str]) -> fx.Graph:

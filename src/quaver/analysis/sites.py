@@ -7,10 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from quaver.graph.nodes import (
+    is_dequantize,
+    is_fake_quant,
+    is_op,
+    is_parameter,
+    is_quantize,
+    op_of,
+    ops_by_name,
+    quantizer_of,
+)
 from quaver.grid import Grid
-from quaver.int8.lowering import is_dequantize, is_fake_quant, is_quantize
-from quaver.operators import is_parameter, keeps_range
-from quaver.passes.placement import end_of, ops_by_name
+from quaver.operators import keeps_range
+from quaver.passes.placement import end_of
 from quaver.program import EVAL, Program
 from quaver.program.views import read
 from quaver.quantizers import CustomQuantizer, Observer
@@ -60,11 +69,11 @@ def _rounded(program: Program) -> Iterator[Site]:
     for node in program.graphs[EVAL].nodes:
         if not is_fake_quant(node) or is_parameter(node.args[0]):
             continue
-        title, slot = node.meta["quantizer"], node.args[1]
+        title, slot = quantizer_of(node), node.args[1]
         if slot is None:  # moved, not computed: its source was looked at
             continue
         source: Any = node.args[0]
-        own = f"{source.meta['op'].name}.output" if slot and "op" in source.meta else title
+        own = f"{op_of(source).name}.output" if slot and is_op(source) else title
         quantizer = program.quantizer(title)
         yield Site(own, title, slot, True, node, quantizer.grid, _threshold(program, title))
 
@@ -85,7 +94,7 @@ def _frozen(program: Program) -> Iterator[Site]:
         if not is_dequantize(node) or not is_quantize(node.args[0]) or moved_from(node) is not None:
             continue
         (source, scale, zero_point, low, high) = node.args[0].args[:5]
-        name = plain = f"{source.meta['op'].name}.output" if "op" in source.meta else _input_name(program, source)
+        name = plain = f"{op_of(source).name}.output" if is_op(source) else _input_name(program, source)
         while name in taken:
             name = f"{plain}_{sum(other.startswith(plain) for other in taken)}"
         taken.add(name)
@@ -99,7 +108,7 @@ def moved_from(node: fx.Node) -> fx.Node | None:
     if not is_dequantize(node) or not is_quantize(node.args[0]):
         return None
     source: Any = node.args[0].args[0]  # type: ignore[union-attr]
-    if "op" not in source.meta or not keeps_range(source, source.meta["op"].type):
+    if not is_op(source) or not keeps_range(source, op_of(source).type):
         return None
     first = next((value for value in source.all_input_nodes if is_dequantize(value)), None)
     return first if first is not None and first.args[1] == node.args[1] else None
@@ -109,8 +118,8 @@ def _input_name(program: Program, source: fx.Node) -> str:
     inputs = [node for node in program.graphs[EVAL].nodes if node.op == "placeholder"]
     while source not in inputs and source.all_input_nodes:
         source = source.all_input_nodes[0]
-        if "op" in source.meta:
-            return f"{source.meta['op'].name}.output"
+        if is_op(source):
+            return f"{op_of(source).name}.output"
     return program.signature.tensors[inputs.index(source)].name if source in inputs else source.name
 
 

@@ -13,7 +13,7 @@ from quaver.capture.export import Exported, export
 from quaver.capture.functionalize import functionalize, mark_written
 from quaver.capture.naming import Naming
 from quaver.errors import CaptureError, InputError
-from quaver.operators import packet
+from quaver.graph.nodes import packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
 from quaver.program.views import uncompiled, view

@@ -3,7 +3,7 @@
 import torch
 from torch import fx
 
-from quaver.operators import packet
+from quaver.graph.nodes import packet
 
 _ELEMENTWISE = frozenset(
     {

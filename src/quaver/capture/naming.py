@@ -10,8 +10,8 @@ import torch
 from torch import fx
 
 from quaver.capture.scope import KEY
-from quaver.operators import is_parameter, type_of, weight_of
-from quaver.program import Op
+from quaver.graph.nodes import Op, is_parameter, is_written, notes_of
+from quaver.operators import type_of, weight_of
 
 _TORCH, _HERE = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -35,8 +35,8 @@ class Naming:
             value = node.meta.get("val")
             facts: dict[str, Any] = {}
             if isinstance(value, torch.Tensor):
-                facts = {"dtype": value.dtype, "rank": value.dim()}
-            if node.meta.get("written"):
+                facts = notes_of(value)
+            if is_written(node):
                 facts["written"] = True
             inputs = node.all_input_nodes
             if node.op == "call_function" and inputs and all(is_parameter(one) for one in inputs):

@@ -10,8 +10,9 @@ from torch import fx
 
 from quaver.eager.input_spec import InputSpec
 from quaver.errors import InputError
-from quaver.int8.lowering import is_fake_quant, lower_traceably
-from quaver.passes.placement import end_of, ops_by_name
+from quaver.graph.nodes import is_fake_quant, ops_by_name
+from quaver.int8.lowering import lower_traceably
+from quaver.passes.placement import end_of
 from quaver.program import EVAL, Program
 from quaver.program.views import Executable
 from quaver.quantizers import Observer

@@ -22,13 +22,13 @@ from quaver.eager.layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.marks import mark
 from quaver.eager.signs import is_watching
 from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
-from quaver.operators import CONVOLUTIONS, WEIGHTED, is_stored, never_negative, packet, weight_of
+from quaver.graph.nodes import copy_graph, is_op, is_stored, op_of, ops_by_name, packet, quantizer_of, tensor_notes
+from quaver.operators import CONVOLUTIONS, WEIGHTED, never_negative, weight_of
 from quaver.passes import QuantizationFreezePass
-from quaver.passes.placement import ops_by_name
 from quaver.passes.quantization_transform import is_unbatched
 from quaver.passes.reasons import why_float
 from quaver.passes.tensor_names import free_name, tensor_name
-from quaver.program import EVAL, InputTensor, Op, Placements, Program, Stage, copy_graph
+from quaver.program import EVAL, InputTensor, Placements, Program, Stage
 from quaver.program.views import mount
 from quaver.quantizers import AbsMax, Observer, Quantizer
 
@@ -153,7 +153,7 @@ class _Placing:
         self.weights: dict[str, str] = {}
         self.roles: dict[str, dict[str, str]] = {}
         self.root = program.free_name("quantizers")
-        self.types = {node: node.meta["op"].type for node in ops_by_name(self.graph).values()}
+        self.types = {node: op_of(node).type for node in ops_by_name(self.graph).values()}
 
     def run(self) -> Program:
         marks = [node for node in self.graph.nodes if _is_mark(node)]
@@ -186,8 +186,8 @@ class _Placing:
     def place(self, source: fx.Node, readers: list[fx.Node], quantizer: Quantizer, position: int | None) -> None:
         """Let these ops read ``source`` through the quantizer; one that rounds it in the same way already will do."""
         for other in source.users:
-            if "quantizer" in other.meta and _alike(self.modules[other.meta["quantizer"]], quantizer):
-                title, call = other.meta["quantizer"], other
+            if quantizer_of(other) and _alike(self.modules[quantizer_of(other)], quantizer):
+                title, call = quantizer_of(other), other
                 break
         else:
             title = free_name(tensor_name(source, self.graph, self.program.signature), self.modules)
@@ -195,12 +195,12 @@ class _Placing:
         for reader in readers:
             if reader is not call:
                 reader.replace_input_with(source, call)
-                if "op" in reader.meta:
+                if is_op(reader):
                     role = "input" if position is None else f"input{position}"
-                    self.roles.setdefault(reader.meta["op"].name, {})[role] = title
+                    self.roles.setdefault(op_of(reader).name, {})[role] = title
 
     def place_weight(self, reader: fx.Node, layer: Weighted) -> None:
-        op: Op | None = reader.meta.get("op")
+        op = op_of(reader) if is_op(reader) else None
         stored = None if op is None else weight_of(reader, op.type)
         if op is None or op.type not in WEIGHTED or stored is None or not is_stored(stored):
             raise ConversionError(
@@ -210,7 +210,7 @@ class _Placing:
         if op.type in CONVOLUTIONS and is_unbatched(reader):
             raise ConversionError(f"{op.name!r}: its input has no batch dimension. Let the model add one.")
         title = self.program_name(str(stored.target), layer.weight_quantizer)
-        placed = [user for user in stored.users if user.meta.get("quantizer") == title]
+        placed = [user for user in stored.users if quantizer_of(user) == title]
         reader.replace_input_with(stored, placed[0] if placed else self.call(title, stored, layer.weight_quantizer))
         self.weights[title] = str(stored.target)
         self.roles.setdefault(op.name, {})["weight"] = title
@@ -229,8 +229,7 @@ class _Placing:
             anchor = anchor.next
         with self.graph.inserting_after(anchor):
             node = self.graph.create_node("call_module", f"{self.root}.{title}", (tensor, None))
-        node.meta = {key: value for key, value in tensor.meta.items() if key != "op"}
-        node.meta |= {"quantizer": title, "signed": quantizer.grid.signed}
+        node.meta = tensor_notes(tensor, quantizer=title, signed=quantizer.grid.signed)
         return node
 
     def watch_ends(self) -> None:

@@ -8,10 +8,10 @@ from torch import nn
 from quaver.config.qat_config import QATConfig
 from quaver.eager.layers import LOWEST, WEIGHTED
 from quaver.eager.named import Named
+from quaver.graph.nodes import Op
 from quaver.nn import Add
 from quaver.operators import channel_axis, pair_axis_of
 from quaver.passes import QuantizationTransformPass
-from quaver.program import Op
 from quaver.quantizers import Quantizer
 from quaver.quantizers.make import make
 

@@ -12,7 +12,7 @@ from quaver.errors import EngineError, InputError, QuaverWarning
 from quaver.export.comparison import Allowed, Comparison, distances
 from quaver.export.full_range import saturates_here
 from quaver.export.integers import Simulation
-from quaver.int8.lowering import is_quantize
+from quaver.graph.nodes import is_quantize
 from quaver.program import EVAL, Program
 from quaver.program.signature import InputTensor
 from quaver.runtime import Runner

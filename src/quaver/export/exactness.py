@@ -14,10 +14,11 @@ from typing import Any
 from torch import fx
 
 from quaver.export.names import quantize_nodes
-from quaver.int8.lowering import BIASED, UNSHIFTED, is_dequantize, is_quantize
+from quaver.graph.nodes import is_dequantize, is_parameter, is_quantize, packet
+from quaver.int8.lowering import BIASED, UNSHIFTED
 from quaver.int8.rounded_once import is_rounded
 from quaver.int8.xnnpack_lowering import weight_in_int8
-from quaver.operators import ACTIVATIONS, is_parameter, keeps_range, packet, type_of
+from quaver.operators import ACTIVATIONS, keeps_range, type_of
 from quaver.program import EVAL, Program
 from quaver.targets import Target
 

@@ -3,7 +3,7 @@
 import torch
 from torch import fx
 
-from quaver.int8.lowering import is_dequantize, is_quantize, stored_weight
+from quaver.graph.nodes import is_dequantize, is_op, is_quantize, op_of, stored_weight
 from quaver.machine.cpu import cpu
 from quaver.operators import WEIGHTED, pair_axis
 from quaver.program import EVAL, Program
@@ -16,18 +16,17 @@ def overflowing(program: Program, target: Target) -> list[str]:
     """The layers of a frozen program in which two products of neighbours can leave 16 bits, on an engine that adds so."""
     if not target.saturates:
         return []
-    return [node.meta["op"].name for node in program.graphs[EVAL].nodes if _can_overflow(program, node)]
+    return [op_of(node).name for node in program.graphs[EVAL].nodes if _can_overflow(program, node)]
 
 
 def _can_overflow(program: Program, node: fx.Node) -> bool:
-    op = node.meta.get("op")
-    if op is None or op.type not in WEIGHTED or not all(map(is_dequantize, node.args[:2])):
+    if not is_op(node) or op_of(node).type not in WEIGHTED or not all(map(is_dequantize, node.args[:2])):
         return False
     weight: fx.Node = node.args[1]  # type: ignore[assignment]
     if is_quantize(weight.args[0]):  # computed by the model
         return False
     integers = read(program, str(stored_weight(weight).target)).float()
-    axis = pair_axis(node, op.type, tuple(integers.shape))
+    axis = pair_axis(node, op_of(node).type, tuple(integers.shape))
     return axis is not None and not torch.equal(without_overflow(integers, axis), integers)
 
 

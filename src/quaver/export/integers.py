@@ -11,8 +11,8 @@ from torch import Tensor, fx
 
 from quaver.export.exactness import moves
 from quaver.export.names import quantize_nodes, rounded_name
+from quaver.graph.nodes import integers_by_quantize_node, is_quantize
 from quaver.int8 import kernels, one_factor, onnxruntime
-from quaver.int8.lowering import is_quantize
 from quaver.program import Program
 from quaver.program.views import Executable
 from quaver.runtime import Runner
@@ -92,7 +92,7 @@ def simulation(program: Program, *, inside: bool = True) -> Simulation:
 
 def _integers_in(graph: fx.Graph, program: Program) -> dict[str, fx.Node]:
     """The node of a lowered graph that computes the integers of each quantized tensor."""
-    found = {node.meta["quantizes"]: node for node in graph.nodes if "quantizes" in node.meta}
+    found = integers_by_quantize_node(graph)
     return {name: found[node.name] for name, node in quantize_nodes(program).items()}
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import fx
 
-from quaver.int8.lowering import is_quantize
+from quaver.graph.nodes import is_op, is_quantize, op_of
 from quaver.program import EVAL, Program
 
 
@@ -30,8 +30,8 @@ def rounded_name(tensor: str) -> str:
 
 
 def _source_name(node: Any, program: Program) -> str:
-    if "op" in node.meta:
-        return str(node.meta["op"].name)
+    if is_op(node):
+        return str(op_of(node).name)
     inputs = [other for other in program.graphs[EVAL].nodes if other.op == "placeholder"]
     if node in inputs:
         return program.signature.tensors[inputs.index(node)].name

@@ -13,9 +13,8 @@ from torch import Tensor, fx
 
 from quaver.errors import EngineError, StageError
 from quaver.export.names import quantized_tensors, rounded_name
-from quaver.int8.lowering import is_dequantize, is_quantize
+from quaver.graph.nodes import argument, is_dequantize, is_quantize, op_of, packet
 from quaver.int8.rounded_once import limits_of, two
-from quaver.operators import argument, packet
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.views import read
@@ -103,7 +102,7 @@ def spell_out_divisor(graph: fx.Graph, node: fx.Node) -> None:
     """
     if argument(node, "ceil_mode") or packet(node) != "avg_pool2d":
         raise EngineError(
-            f"export: {node.meta['op'].name!r}: a pool with divisor_override has a form in ONNX only in two dimensions and "
+            f"export: {op_of(node).name!r}: a pool with divisor_override has a form in ONNX only in two dimensions and "
             "without ceil_mode. Leave divisor_override out, and multiply the pool's result instead."
         )
     kernel = two(argument(node, "kernel_size"))

@@ -14,12 +14,12 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from quaver.graph.nodes import argument, is_dequantize, is_op, is_stored, notes_of, op_of, packet
 from quaver.int8.kernels import fixed_integers
-from quaver.int8.lowering import is_dequantize
 from quaver.int8.one_factor import fitted
 from quaver.int8.rounded_once import is_rounded, limits_of
 from quaver.int8.xnnpack_lowering import pool_of, weight_in_int8
-from quaver.operators import activation_inputs, argument, is_stored, keeps_range, packet
+from quaver.operators import activation_inputs, keeps_range
 from quaver.passes.quantized_ops import pair, quantized
 from quaver.program.views import read
 
@@ -153,7 +153,7 @@ def stored_weight(node: fx.Node) -> fx.Node | None:
 def float_weights(graph: fx.Graph) -> list[str]:
     """The ops whose integer weights XNNPACK cannot use, by name: it computes them in float."""
     found = [node for node in graph.nodes if stored_weight(node) is not None and weight_in_int8(node) is None]
-    return [node.meta["op"].name for node in found]
+    return [op_of(node).name for node in found]
 
 
 def settle_bounds(module: fx.GraphModule, node: fx.Node) -> None:
@@ -184,7 +184,7 @@ def settle_bounds(module: fx.GraphModule, node: fx.Node) -> None:
 
 def is_on_grid(node: fx.Node, grid: tuple[Any, ...]) -> bool:
     """Whether a tensor was moved there from tensors on the same grid."""
-    if "op" not in node.meta or not keeps_range(node, node.meta["op"].type):
+    if not is_op(node) or not keeps_range(node, op_of(node).type):
         return False
     return all(is_dequantize(tensor) and tensor.args[1:] == grid for tensor in activation_inputs(node))
 
@@ -193,7 +193,7 @@ def round_before_moving(module: fx.GraphModule, node: fx.Node) -> None:
     """Move integers of the output's grid: a max pool or a concatenation in int8 takes its inputs for that, unasked."""
     source = node.args[0]
     assert isinstance(source, fx.Node)
-    if "op" not in source.meta or not keeps_range(source, source.meta["op"].type):
+    if not is_op(source) or not keeps_range(source, op_of(source).type):
         return
     for tensor in activation_inputs(source):
         if is_dequantize(tensor) and tensor.args[1:3] != node.args[1:3]:
@@ -237,7 +237,7 @@ def constant(module: fx.GraphModule, name: str, value: Tensor) -> fx.Node:
     if not hasattr(module, name):
         module.register_buffer(name, value)
     node = module.graph.get_attr(name)
-    node.meta = {"rank": value.dim(), "dtype": value.dtype}
+    node.meta = notes_of(value)
     return node
 
 

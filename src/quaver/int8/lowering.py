@@ -10,9 +10,21 @@ from typing import Any
 
 from torch import fx
 
+from quaver.graph.nodes import (
+    argument,
+    is_dequantize,
+    is_fake_quant,
+    is_parameter,
+    is_quantize,
+    is_signed,
+    note_integers,
+    packet,
+    rank_of,
+    stored_weight,
+)
+from quaver.graph.rewriter import GraphRewriter
 from quaver.int8 import kernels
-from quaver.int8.walk import Walk
-from quaver.operators import ACTIVATIONS, argument, is_parameter, packet
+from quaver.operators import ACTIVATIONS
 from quaver.quantizers.arithmetic import dequantize
 
 _AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
@@ -25,29 +37,6 @@ BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}
 """Ops with a weight and a bias, and the output's channel axis."""
 
 
-def is_fake_quant(node: Any) -> bool:
-    """Whether a node calls a quantizer."""
-    return isinstance(node, fx.Node) and node.op == "call_module" and "quantizer" in node.meta
-
-
-def is_dequantize(node: Any) -> bool:
-    """Whether a node is a ``quantized_decomposed`` dequantize."""
-    return isinstance(node, fx.Node) and node.op == "call_function" and packet(node).startswith("dequantize_per_")
-
-
-def is_quantize(node: Any) -> bool:
-    """Whether a node is a ``quantized_decomposed`` quantize."""
-    return isinstance(node, fx.Node) and node.op == "call_function" and packet(node).startswith("quantize_per_")
-
-
-def stored_weight(dequantized: fx.Node) -> fx.Node:
-    """The constant behind the dequantize node of a weight, which may be kept as float32 integers behind a cast."""
-    source = dequantized
-    while source.op != "get_attr":
-        source = source.args[0]  # type: ignore[assignment]
-    return source
-
-
 def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
     """The batch norm that a convolution or linear layer can do by itself: the only reader of its output."""
     if len(node.users) != 1:
@@ -57,7 +46,7 @@ def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
         return None
     if argument(reader, "running_mean") is None or argument(reader, "training"):
         return None  # it normalizes by the batch at hand
-    if packet(node) == "linear" and "rank" in node.meta and node.meta["rank"] != 2:
+    if packet(node) == "linear" and rank_of(node) not in (None, 2):
         return None  # a batch norm of (N, L, C) normalizes L, a linear layer's channels are C
     if packet(node) == "conv_transpose2d" and argument(node, "groups") != 1:
         return None  # its groups share the weight's steps, and batch norm has one per output channel
@@ -88,7 +77,7 @@ Integers = tuple[fx.Node, Any]
 
 
 @dataclass
-class _Lowering(Walk):
+class _Lowering(GraphRewriter):
     """A lowering; what only readers in float need is spare."""
 
     integers: dict[fx.Node, Integers] = field(default_factory=dict)  # of a fake-quant or dequantize node: ready to use
@@ -153,7 +142,7 @@ class _Lowering(Walk):
             low, high = (bound - zero_point for bound in source.args[3:5])  # type: ignore[operator]
             x, *how = self.in_steps(source.args[0], node)
             whole = self.call(kernels.stored_activation, x, scale, low, high, *how)
-            whole.meta["quantizes"] = source.name
+            note_integers(whole, source)
             self.integers[node] = (whole, scale)
             return self.spared(self.call(dequantize, whole, scale))
         self.integers[node] = (self.call(kernels.stored_integers, stored_weight(node)), scale)
@@ -181,7 +170,7 @@ class _Lowering(Walk):
 
         ``convolved``: a convolution rounds them; by default as the graph says.
         """
-        signed = node.args[3] - node.args[2] < 0 if is_dequantize(node) else node.meta.get("signed", True)  # type: ignore[operator]
+        signed = node.args[3] - node.args[2] < 0 if is_dequantize(node) else is_signed(node)  # type: ignore[operator]
         if convolved is None:
             rounding = node.args[0] if is_dequantize(node) else node
             convolved = self.by_convolution(rounding.args[0])  # type: ignore[union-attr]

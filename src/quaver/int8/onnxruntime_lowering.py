@@ -4,11 +4,11 @@ from typing import Any
 
 from torch import fx
 
+from quaver.graph.nodes import argument, is_dequantize, packet
 from quaver.int8 import one_factor, onnxruntime
-from quaver.int8.lowering import BIASED, is_dequantize
+from quaver.int8.lowering import BIASED
 from quaver.int8.one_factor import Output
 from quaver.int8.rounded_once import RoundedOnce
-from quaver.operators import argument, packet
 
 
 def lower_for_onnxruntime(graph: fx.Graph) -> fx.Graph:

@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from quaver.graph.nodes import argument, is_dequantize, is_quantize, note_integers, packet
+from quaver.graph.rewriter import GraphRewriter
 from quaver.int8.kernels import stored_integers
-from quaver.int8.lowering import is_dequantize, is_quantize
 from quaver.int8.one_factor import Output
-from quaver.int8.walk import Walk
-from quaver.operators import argument, packet
 from quaver.quantizers.arithmetic import dequantize
 
 _CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
@@ -51,7 +50,7 @@ def two(sizes: Any) -> list[int]:
 
 
 @dataclass
-class RoundedOnce(Walk):
+class RoundedOnce(GraphRewriter):
     """A lowering; what is computed in vain, because its rounded result is computed in one step, is spare."""
 
     integers: dict[fx.Node, tuple[fx.Node, Any]] = field(default_factory=dict)  # of a dequantize: integers and step
@@ -83,7 +82,7 @@ class RoundedOnce(Walk):
         low, high = (bound - zero_point for bound in source.args[3:5])  # type: ignore[operator]
         output = Output(scale, low, high)  # type: ignore[arg-type]
         whole = self.rounded(source, output) or self.call(type(self).quantized, source.args[0], *output)
-        whole.meta["quantizes"] = source.name
+        note_integers(whole, source)
         self.integers[node] = (whole, scale)
         return self.call(dequantize, whole, scale)
 

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 from torch import fx
 
+from quaver.graph.nodes import argument, is_dequantize, is_stored, packet
 from quaver.int8 import one_factor, xnnpack
 from quaver.int8.kernels import fixed_integers
-from quaver.int8.lowering import BIASED, is_dequantize
+from quaver.int8.lowering import BIASED
 from quaver.int8.one_factor import Output
 from quaver.int8.rounded_once import RoundedOnce, is_rounded, two
-from quaver.operators import argument, is_stored, packet
 
 aten = torch.ops.aten
 

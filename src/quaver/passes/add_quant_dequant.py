@@ -6,9 +6,10 @@ from typing import ClassVar
 from torch import fx
 
 from quaver.config.check import boolean, names
-from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, is_parameter, keeps_range
+from quaver.graph.nodes import is_parameter, op_of, ops_by_name
+from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, keeps_range
 from quaver.passes.base import Pass
-from quaver.passes.placement import ops_by_name, place, results, strip
+from quaver.passes.placement import place, results, strip
 from quaver.passes.wishes import InputQuantizers, ends_convolution, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
 from quaver.targets import TARGETS
@@ -46,7 +47,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         trained = ops_by_name(program.graphs[TRAIN])
         ops = ops_by_name(strip(program.graphs[EVAL]))
         for name, node in ops.items():
-            op = node.meta["op"]
+            op = op_of(node)
             if op.type not in self.quantizable_op_type or name in program.placements.plan:
                 continue
             inputs = activation_inputs(node)
@@ -62,13 +63,13 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         """Why the op stays float, or nothing."""
         if any(is_parameter(value) for value in node.all_input_nodes):
             return "one of its operands is a parameter of the model, such as a bias"
-        if self.leave_products_float and node.meta["op"].type == "matmul":
+        if self.leave_products_float and op_of(node).type == "matmul":
             return "products of two activations can overflow 16 bits without VNNI; saturation_safe=False quantizes it"
         return unquantizable(inputs, twin)
 
     def rounded(self, node: fx.Node, inputs: list[fx.Node]) -> list[int]:
         """The inputs to round: all, less the convolution that the target adds to before it rounds."""
-        if node.meta["op"].type == "elementwise_add" and TARGETS[self.target].fuses_add and inputs[0] is not inputs[-1]:
+        if op_of(node).type == "elementwise_add" and TARGETS[self.target].fuses_add and inputs[0] is not inputs[-1]:
             for position, value in enumerate(inputs):
                 if ends_convolution(value):
                     return [other for other in range(len(inputs)) if other != position]
@@ -82,7 +83,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         for name, node in reversed(ops.items()):
             if name not in wanted:
                 continue
-            moves = keeps_range(node, node.meta["op"].type)
+            moves = keeps_range(node, op_of(node).type)
             readers = [reader for result in results(node) for reader in result.users]
             if not moves or any(reader in useful for reader in readers):
                 useful.add(node)

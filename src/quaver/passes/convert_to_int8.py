@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import fx, nn
 
-from quaver.operators import packet
+from quaver.graph.nodes import copy_graph, packet
 from quaver.passes.base import Pass
-from quaver.program import EVAL, Program, Stage, copy_graph
+from quaver.program import EVAL, Program, Stage
 from quaver.program.views import home, read
 
 

@@ -13,19 +13,12 @@ from typing import Any
 
 from torch import fx, nn
 
-from quaver.int8.lowering import foldable_batch_norm, is_fake_quant
-from quaver.operators import (
-    activation_inputs,
-    channel_axis,
-    keeps_range,
-    never_negative,
-    packet,
-    pair_axis,
-    weight_of,
-)
+from quaver.graph.nodes import copy_graph, is_fake_quant, is_op, op_of, ops_by_name, packet, quantizer_of, tensor_notes
+from quaver.int8.lowering import foldable_batch_norm
+from quaver.operators import activation_inputs, channel_axis, keeps_range, never_negative, pair_axis, weight_of
 from quaver.passes.reasons import CLAMPS, why_float
 from quaver.passes.tensor_names import free_name, tensor_name
-from quaver.program import EVAL, TRAIN, Op, OpPlan, Placements, Program, Stage, copy_graph
+from quaver.program import EVAL, TRAIN, OpPlan, Placements, Program, Stage
 from quaver.program.views import mount, read
 from quaver.quantizers import PACT, Observer, Quantizer
 from quaver.quantizers.make import make
@@ -39,11 +32,6 @@ def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], t
     return _Placing(program, plan, declined, target).run()
 
 
-def ops_by_name(graph: fx.Graph) -> dict[str, fx.Node]:
-    """The nodes that are ops, by the ops' names."""
-    return {node.meta["op"].name: node for node in graph.nodes if "op" in node.meta}
-
-
 def results(node: fx.Node) -> list[fx.Node]:
     """The tensors an op gives: itself, or the parts of a split."""
     parts = [user for user in node.users if user.op == "call_function" and packet(user) == "getitem"]
@@ -55,7 +43,7 @@ def end_of(node: fx.Node) -> fx.Node:
     last = foldable_batch_norm(node) or node
     if len(last.users) == 1:
         (reader,) = last.users
-        if "op" in reader.meta and reader.meta["op"].type in CLAMPS:
+        if is_op(reader) and op_of(reader).type in CLAMPS:
             return reader
     return last
 
@@ -79,7 +67,7 @@ class _Placing:
         self.target = target
         self.graphs = {mode: strip(graph) for mode, graph in program.graphs.items()}
         self.ops = {mode: ops_by_name(graph) for mode, graph in self.graphs.items()}
-        self.types: dict[fx.Node, str] = {node: node.meta["op"].type for node in self.ops[EVAL].values()}
+        self.types: dict[fx.Node, str] = {node: op_of(node).type for node in self.ops[EVAL].values()}
         self.root = program.placements.root or program.free_name("quantizers")
         self.modules: dict[str, Quantizer] = {}
         self.weights: dict[str, str] = {}
@@ -131,7 +119,7 @@ class _Placing:
 
     def place_weight(self, name: str, options: dict[str, Any]) -> None:
         node = self.ops[EVAL][name]
-        op_type = node.meta["op"].type
+        op_type = op_of(node).type
         weight = weight_of(node, op_type)
         assert weight is not None
         parameter = str(weight.target)
@@ -154,7 +142,7 @@ class _Placing:
             if name in ops:
                 stored = weight_of(ops[name], op_type)
                 assert stored is not None
-                placed = [user for user in stored.users if user.meta.get("quantizer") == title]
+                placed = [user for user in stored.users if quantizer_of(user) == title]
                 ops[name].replace_input_with(stored, placed[0] if placed else self.call(mode, title, stored, 0))
 
     # activations
@@ -213,8 +201,7 @@ class _Placing:
     def wishes_on(self, tensor: fx.Node) -> list[tuple[str, int]]:
         found = []
         for reader in tensor.users:
-            op: Op | None = reader.meta.get("op")
-            if op is not None and op.name in self.plan:
+            if is_op(reader) and (op := op_of(reader)).name in self.plan:
                 inputs = activation_inputs(reader)
                 found += [(op.name, k) for k in self.plan[op.name].inputs if inputs[k] is tensor]
         return found
@@ -222,7 +209,7 @@ class _Placing:
     def before_dropout(self, reader: fx.Node, position: int) -> tuple[fx.Node, fx.Node]:
         """The input to quantize in training: in front of a dropout, whose rescaled values never occur in evaluation."""
         source = activation_inputs(reader)[position]
-        while "op" in source.meta and "dropout" in source.meta["op"].type:
+        while is_op(source) and "dropout" in op_of(source).type:
             reader, source = source, source.args[0]  # type: ignore[assignment]
         return reader, source
 
@@ -259,8 +246,7 @@ class _Placing:
             anchor = anchor.next
         with graph.inserting_after(anchor):
             node = graph.create_node("call_module", f"{self.root}.{title}", (tensor, index))
-        node.meta = {key: value for key, value in tensor.meta.items() if key != "op"} | {"quantizer": title}
-        node.meta["signed"] = self.modules[title].grid.signed
+        node.meta = tensor_notes(tensor, quantizer=title, signed=self.modules[title].grid.signed)
         return node
 
     def tensor_name(self, node: fx.Node) -> str:
@@ -270,7 +256,7 @@ class _Placing:
 
     def observe_outputs(self) -> None:
         """Watch the range of what a quantized op gives, where no quantizer does: engines that round every output need it."""
-        rounded = {node.args[0]: node.meta["quantizer"] for node in self.graphs[EVAL].nodes if is_fake_quant(node)}
+        rounded = {node.args[0]: quantizer_of(node) for node in self.graphs[EVAL].nodes if is_fake_quant(node)}
         for name in self.plan:
             if "output" in self.roles[name]:
                 continue
@@ -278,7 +264,7 @@ class _Placing:
             title = rounded.get(last)
             if title is None:
                 title = self.tensor_name(last)
-                twin = self.ops[TRAIN].get(last.meta["op"].name) if "op" in last.meta else None
+                twin = self.ops[TRAIN].get(op_of(last).name) if is_op(last) else None
                 if twin is None:
                     continue
                 known = self.old.placements.quantizers

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, fx, nn
 
 from quaver.errors import ConversionError, StageError
+from quaver.graph.nodes import argument, copy_graph, is_fake_quant, is_parameter, notes_of, op_of, quantizer_of, rank_of
 from quaver.int8.kernels import fold_batch_norm
-from quaver.int8.lowering import foldable_batch_norm, is_fake_quant
-from quaver.operators import argument, channel_axis, is_parameter
+from quaver.int8.lowering import foldable_batch_norm
+from quaver.operators import channel_axis
 from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
-from quaver.program import EVAL, Placements, Program, Stage, copy_graph
+from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
 from quaver.program.views import home, mount, read
 from quaver.quantizers import PACT, CustomQuantizer, Observer, Quantizer
@@ -113,9 +114,9 @@ def with_plain_quantizers(program: Program) -> Program:
 def plain_form(program: Program, name: str, custom: CustomQuantizer) -> Quantizer:
     """The plain quantizer that does what a user's function does; for a weight, to what the function made of it."""
     if name not in program.placements.weights:
-        (call, *_) = [node for node in program.graphs[EVAL].nodes if node.meta.get("quantizer") == name]
+        (call, *_) = [node for node in program.graphs[EVAL].nodes if quantizer_of(node) == name]
         device = next((tensor.device for tensor in program.parameters()), torch.device("cpu"))
-        return custom.plain_activation(call.meta.get("rank", 4), device)
+        return custom.plain_activation(rank_of(call) or 4, device)
     custom = copy.deepcopy(custom).eval()
     values = custom(weight_of_quantizer(program, name)).detach().float()
     found = custom.plain_weight(values)
@@ -151,7 +152,7 @@ class _Freezing:
         self.keep_the_rest()
 
     def freeze_activation(self, node: fx.Node) -> None:
-        quantizer = self.program.quantizer(node.meta["quantizer"])
+        quantizer = self.program.quantizer(quantizer_of(node))
         assert isinstance(node.args[0], fx.Node)
         with self.graph.inserting_before(node):
             pair = quantize_dequantize(self.graph, node.args[0], float(quantizer.scale), quantizer.grid)
@@ -160,8 +161,8 @@ class _Freezing:
 
     def freeze_weight(self, op_node: fx.Node, weight: fx.Node) -> None:
         """Integers, step and bias of one op, its batch norm included."""
-        op = op_node.meta["op"]
-        name = weight.meta["quantizer"]
+        op = op_of(op_node)
+        name = quantizer_of(weight)
         quantizer = self.program.quantizer(name)
         parameter = weight_of_quantizer(self.program, name)
         integers, scale = quantizer.integers(parameter)
@@ -206,7 +207,7 @@ class _Freezing:
             place, leaf = home(self.tensors, title)
             place.register_parameter(leaf, nn.Parameter(value.detach().clone().contiguous(), requires_grad=False))
         node = self.graph.create_node("get_attr", title)
-        node.meta = {"dtype": value.dtype, "rank": value.dim()}
+        node.meta = notes_of(value)
         return node
 
     def keep_the_rest(self) -> None:

@@ -8,11 +8,12 @@ from torch import fx
 from quaver.config.check import boolean, names, one_of
 from quaver.config.layer_bits import as_pairs
 from quaver.config.quant_config import BITS_RULE, WEIGHT_TYPES
-from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, is_parameter, weight_of
+from quaver.graph.nodes import Op, is_parameter, op_of, ops_by_name, rank_of
+from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, weight_of
 from quaver.passes.base import Pass
-from quaver.passes.placement import ops_by_name, place, strip
+from quaver.passes.placement import place, strip
 from quaver.passes.wishes import InputQuantizers, skipped_by, unquantizable
-from quaver.program import EVAL, TRAIN, Op, OpPlan, Program, Stage
+from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
 from quaver.program.placements import Options
 from quaver.targets import TARGETS
 
@@ -70,7 +71,7 @@ class QuantizationTransformPass(InputQuantizers, Pass):
         declined: dict[str, str] = {}
         trained = ops_by_name(program.graphs[TRAIN])
         for name, node in ops_by_name(strip(program.graphs[EVAL])).items():
-            op = node.meta["op"]
+            op = op_of(node)
             if op.type not in self.quantizable_op_type:
                 continue
             skipped = skipped_by(op, self.skip_pattern)
@@ -99,5 +100,5 @@ class QuantizationTransformPass(InputQuantizers, Pass):
 def is_unbatched(node: fx.Node) -> bool:
     """Whether a convolution reads a single image: channels are then another axis of its output."""
     image, weight = node.args[:2]
-    ranks = [value.meta.get("rank") for value in (image, weight)]  # type: ignore[union-attr]
+    ranks = [rank_of(value) for value in (image, weight)]  # type: ignore[union-attr]
     return None not in ranks and ranks[0] != ranks[1]

@@ -4,6 +4,7 @@ import torch
 import torch.ao.quantization.fx._decomposed
 from torch import fx
 
+from quaver.graph.nodes import tensor_notes
 from quaver.grid import Grid
 
 quantized = torch.ops.quantized_decomposed
@@ -17,22 +18,21 @@ def quantize_dequantize(graph: fx.Graph, x: fx.Node, scale: float, grid: Grid) -
 
 def pair(graph: fx.Graph, x: fx.Node, parameters: tuple[float, int, int, int, torch.dtype]) -> fx.Node:
     """Quantize and dequantize with the same scale, zero point, bounds and dtype."""
-    facts = {key: value for key, value in x.meta.items() if key != "op"}
     whole = graph.call_function(quantized.quantize_per_tensor.default, (x, *parameters))
-    whole.meta = facts | {"dtype": parameters[-1]}
+    whole.meta = tensor_notes(x, dtype=parameters[-1])
     back = graph.call_function(quantized.dequantize_per_tensor.default, (whole, *parameters))
-    back.meta = facts
+    back.meta = tensor_notes(x)
     return back
 
 
 def dequantize_weight(graph: fx.Graph, weight: fx.Node, scale: fx.Node | float, axis: int, grid: Grid) -> fx.Node:
     """The real numbers a stored weight stands for, with one step or one per channel."""
     whole = graph.call_function(torch.ops.aten.to.dtype, (weight, torch.int8))
-    whole.meta = dict(weight.meta) | {"dtype": torch.int8}
+    whole.meta = tensor_notes(weight, dtype=torch.int8)
     bounds = (grid.low, grid.high, torch.int8)
     if isinstance(scale, fx.Node):
         back = graph.call_function(quantized.dequantize_per_channel.default, (whole, scale, None, axis, *bounds))
     else:
         back = graph.call_function(quantized.dequantize_per_tensor.default, (whole, scale, 0, *bounds))
-    back.meta = dict(weight.meta)
+    back.meta = tensor_notes(weight)
     return back

@@ -5,6 +5,7 @@ from ast import literal_eval
 
 from torch import fx
 
+from quaver.graph.nodes import op_of
 from quaver.int8.lowering import foldable_batch_norm
 
 CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
@@ -31,7 +32,7 @@ def why_float(ops: dict[str, fx.Node], quantized: frozenset[str], known: dict[st
     for name, node in ops.items():
         if name in quantized or name in reasons:
             continue
-        op_type = node.meta["op"].type
+        op_type = op_of(node).type
         before = _source(node)
         if op_type == "batch_norm" and before in by_node and foldable_batch_norm(before) is node:
             reasons[name] = f"{FOLDED} {by_node[before]!r}"

@@ -4,19 +4,19 @@ from collections.abc import Collection
 
 from torch import fx
 
-from quaver.operators import packet
+from quaver.graph.nodes import is_op, op_of, packet
 from quaver.program import Signature
 
 
 def tensor_name(node: fx.Node, graph: fx.Graph, signature: Signature) -> str:
     """``relu.output`` for what the op ``relu`` gives, ``split.output1`` for a part of it, an input's name for an input."""
-    if "op" in node.meta:
-        return f"{node.meta['op'].name}.output"
+    if is_op(node):
+        return f"{op_of(node).name}.output"
     source = node
-    while "op" not in source.meta and source.op == "call_function":
+    while not is_op(source) and source.op == "call_function":
         source = source.all_input_nodes[0]
-    if "op" in source.meta:
-        return f"{source.meta['op'].name}.output{node.args[1] if packet(node) == 'getitem' else ''}"
+    if is_op(source):
+        return f"{op_of(source).name}.output{node.args[1] if packet(node) == 'getitem' else ''}"
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     return signature.tensors[inputs.index(source)].name if source in inputs else source.name
 

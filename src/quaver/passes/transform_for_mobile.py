@@ -7,15 +7,15 @@ import torch
 from torch import fx
 
 from quaver.errors import StageError
+from quaver.graph.nodes import copy_graph, is_dequantize, is_quantize, is_written, op_of, ops_by_name, tensor_notes
 from quaver.grid import Grid
-from quaver.int8.lowering import is_dequantize, is_quantize
 from quaver.operators import activation_inputs, keeps_range, never_negative
 from quaver.passes.base import Pass
 from quaver.passes.convert_to_int8 import ConvertToInt8Pass
-from quaver.passes.placement import end_of, ops_by_name, results
+from quaver.passes.placement import end_of, results
 from quaver.passes.quantized_ops import pair
 from quaver.passes.xnnpack_limits import fit_steps
-from quaver.program import EVAL, Program, Stage, copy_graph
+from quaver.program import EVAL, Program, Stage
 from quaver.quantizers.arithmetic import scale_of
 
 Parameters = tuple[float, int, int, int, torch.dtype]
@@ -42,7 +42,7 @@ class TransformForMobilePass(Pass):
             if is_quantize(node) or is_dequantize(node):
                 make_signed(node)
         ops = ops_by_name(graph)
-        types = {node: node.meta["op"].type for node in ops.values()}
+        types = {node: op_of(node).type for node in ops.values()}
         for record in program.records:
             computes_on_integers = any(role.startswith("input") for role in record.thresholds)
             if record.quantized and computes_on_integers and record.name in ops:
@@ -57,14 +57,14 @@ def make_signed(node: fx.Node) -> None:
         x, scale, zero, low, high, _ = node.args
         node.args = (x, scale, zero - 128, low - 128, high - 128, torch.int8)  # type: ignore[operator]
         if is_quantize(node):
-            node.meta["dtype"] = torch.int8
+            node.meta = tensor_notes(node, dtype=torch.int8)
 
 
 def round_output(graph: fx.Graph, node: fx.Node, threshold: list[float], types: dict[fx.Node, str]) -> None:
     """Put a pair behind an op whose output somebody reads unrounded."""
     for last in results(node) if node.users and results(node) != [node] else [end_of(node)]:
         unrounded = [reader for reader in last.users if not is_quantize(reader)]
-        if not unrounded or last.meta.get("written"):
+        if not unrounded or is_written(last):
             continue
         rounded = next((next(iter(reader.users)) for reader in last.users if is_quantize(reader)), None)
         if rounded is None:
@@ -86,7 +86,7 @@ def observed(node: fx.Node, last: fx.Node, threshold: list[float], types: dict[f
     """The grid for the range that was observed in training."""
     if not threshold:
         raise StageError(
-            f"{node.meta['op'].name!r}: the range of its output was not observed, and the mobile runtime rounds it. "
+            f"{op_of(node).name!r}: the range of its output was not observed, and the mobile runtime rounds it. "
             "Run training batches through the prepared program before freezing it; for a live model, give "
             "QAT.convert(net, input_spec, batches) some."
         )

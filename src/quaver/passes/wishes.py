@@ -13,8 +13,8 @@ from quaver.config.check import Rule, boolean, check, one_of, rate, texts, whole
 from quaver.config.layer_bits import LayerBits, as_pairs, bits_for, layer_bits
 from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
 from quaver.config.scopes import contains
-from quaver.operators import ACTIVATIONS, argument, packet
-from quaver.program import Op
+from quaver.graph.nodes import Op, argument, dtype_of, is_written, packet
+from quaver.operators import ACTIVATIONS
 from quaver.program.placements import Options
 from quaver.targets import TARGETS
 
@@ -54,7 +54,7 @@ def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> str:
         return "its input is padded with infinity, which no grid holds"
     if twin is None:
         return "it runs only in evaluation, so training cannot find its range"
-    if any(value.meta.get("written") for value in (*inputs, twin, *twin.all_input_nodes)):
+    if any(is_written(value) for value in (*inputs, twin, *twin.all_input_nodes)):
         return "the model writes into this tensor in place (an assignment to a slice, say); build a new one instead"
     return ""
 
@@ -69,7 +69,7 @@ def is_padded_with_infinity(node: fx.Node) -> bool:
 
 def is_float(tensors: list[fx.Node]) -> bool:
     """Whether there are tensors, all of them floating-point as far as is known."""
-    dtypes = [tensor.meta.get("dtype") for tensor in tensors]
+    dtypes = [dtype_of(tensor) for tensor in tensors]
     return bool(tensors) and all(dtype is None or dtype.is_floating_point for dtype in dtypes)
 
 

@@ -4,10 +4,9 @@ import math
 
 from torch import fx
 
-from quaver.int8.lowering import is_dequantize, is_quantize
+from quaver.graph.nodes import is_dequantize, is_quantize, packet
 from quaver.int8.one_factor import single
 from quaver.int8.rounded_once import limits_of
-from quaver.operators import packet
 from quaver.program import Program
 from quaver.program.views import read
 

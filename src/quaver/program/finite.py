@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from quaver.errors import ConversionError
-from quaver.int8.lowering import is_quantize
+from quaver.graph.nodes import is_quantize
 from quaver.program.program import EVAL, Program
 from quaver.program.views import read
 

@@ -13,9 +13,9 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from quaver.errors import StorageError
+from quaver.graph.nodes import NOTES, Op
 from quaver.program.allowed_ops import is_allowed
 from quaver.program.devices import device_of
-from quaver.program.record import Op
 from quaver.records import decoded
 
 _PYTHON = {
@@ -48,7 +48,6 @@ _PYTHON = {
     "torch.sym_min": torch.sym_min,
 }
 _PYTHON_NAMES = {function: name for name, function in _PYTHON.items()}
-_FACTS = {"dtype": torch.dtype, "rank": int, "quantizer": str, "signed": bool, "written": bool, "constant": bool}
 
 
 def encode_graph(graph: fx.Graph) -> list[dict[str, Any]]:
@@ -181,13 +180,13 @@ def _is_name(word: str) -> bool:
 
 
 def _encode_meta(meta: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: encode(meta[key]) for key in _FACTS if key in meta}
+    kept = {key: encode(meta[key]) for key in NOTES if key in meta}
     return kept | ({"op": vars(meta["op"])} if "op" in meta else {})
 
 
 def _decode_meta(meta: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: decode(value, {}) for key, value in meta.items() if key in _FACTS}
+    kept = {key: decode(value, {}) for key, value in meta.items() if key in NOTES}
     for key, value in kept.items():
-        if type(value) is not _FACTS[key]:
+        if type(value) is not NOTES[key]:
             raise TypeError(f"{key} {value!r:.60}")
     return kept | ({"op": decoded(Op, meta["op"])} if "op" in meta else {})

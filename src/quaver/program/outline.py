@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from quaver.errors import StorageError
-from quaver.program.record import Op, OpRecord, read_record
+from quaver.graph.nodes import Op
+from quaver.program.record import OpRecord, read_record
 from quaver.program.stage import Stage
 from quaver.program.storage import FORMAT, JSON_NAME
 from quaver.records import decoded

@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, fx, nn
 
 from quaver.errors import QuaverWarning, StageError
+from quaver.graph.nodes import Op, copy_graph, is_op, op_of
 from quaver.int8.lowering import lower
 from quaver.int8.onnxruntime_lowering import lower_for_onnxruntime
 from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 from quaver.program.empty import empty_shape
 from quaver.program.placements import Placements
 from quaver.program.printer import table
-from quaver.program.record import Op, OpRecord
+from quaver.program.record import OpRecord
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
 from quaver.program.views import Executable, home, is_plain, read, reads_module, view
@@ -245,8 +246,8 @@ class Program(nn.Module):
         found: dict[str, Op] = {}
         for mode in (EVAL, TRAIN):
             for node in self.graphs[mode].nodes if mode in self.graphs else ():
-                if "op" in node.meta:
-                    found.setdefault(node.meta["op"].name, node.meta["op"])
+                if is_op(node):
+                    found.setdefault(op_of(node).name, op_of(node))
         return [self._record(op) for op in found.values()]
 
     def _record(self, op: Op) -> OpRecord:
@@ -307,14 +308,3 @@ class Program(nn.Module):
         raise StageError(
             "a Program is not pickled: write it with quaver.save(program, folder) and read it with quaver.load."
         )
-
-
-def copy_graph(graph: fx.Graph) -> fx.Graph:
-    """A graph with nodes of its own."""
-    twin = fx.Graph()
-    names: dict[fx.Node, fx.Node] = {}
-    result = twin.graph_copy(graph, names)
-    twin.output(result)
-    for old, new in names.items():
-        new.meta = dict(old.meta)
-    return twin

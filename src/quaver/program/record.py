@@ -7,16 +7,6 @@ from quaver.records import Figure, decoded
 
 
 @dataclass(frozen=True)
-class Op:
-    """An op as the model's author knows it; a graph's node carries one in ``node.meta["op"]``."""
-
-    name: str
-    type: str
-    scope: str
-    source: str
-
-
-@dataclass(frozen=True)
 class OpRecord:
     """One op of a program: what it is, whether it computes on integers, and if not, why.
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from quaver.operators import argument, packet
+from quaver.graph.nodes import argument, packet
 from quaver.program import TRAIN, Program
 from quaver.program.views import read
 from quaver.training.synced_batch_norm import synced_batch_norm

@@ -1,4 +1,4 @@
-"""Copying a graph node by node, with some of its nodes replaced: what every lowering does."""
+"""Rewriting a graph into another, node by node: what every lowering does."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +7,7 @@ from torch import fx
 
 
 @dataclass
-class Walk:
+class GraphRewriter:
     """The graph that grows, and what became of each node of the old one."""
 
     result: fx.Graph = field(default_factory=fx.Graph)
