@@ -101,6 +101,18 @@ def test_in_training_a_quantizer_stands_in_front_of_a_dropout():
     assert read_by(program, "last", TRAIN) == ["drop", "q(last.weight)"]
 
 
+def test_a_dropout_that_two_ops_read_has_one_quantizer_in_front():
+    made, first, _ = two_convolutions()
+    dropped = made.op("drop", aten.dropout.default, first, 0.5, True)
+    left, right = conv(made, "left", dropped), conv(made, "right", dropped)
+
+    program = placed(made, {"left": weighted(), "right": weighted()}, left, right)
+
+    (quantized,) = ops_by_name(program.graphs[TRAIN])["drop"].all_input_nodes
+    assert quantizer_of(quantized) == "drop.output"
+    assert op_of(quantized.args[0]).name == "first"
+
+
 def test_what_cannot_be_negative_is_unsigned_where_the_engine_can():
     def signed(target):
         made, first, _ = two_convolutions()
