@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", "docs/guide.md", "docs/training.md", "docs/analysis_and_report.md", "docs/eager.md", "docs/porting.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_every_python_snippet_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)

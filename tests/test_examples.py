@@ -6,6 +6,8 @@ import pytest
 
 from limits import AN_HOUR
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 

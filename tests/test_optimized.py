@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 import quaver
 from limits import AN_HOUR
+
+pytestmark = pytest.mark.slow
 
 SOURCE = Path(quaver.__file__).parent
 

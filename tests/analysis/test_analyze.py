@@ -11,6 +11,8 @@ import quaver
 from quaver.analysis.sites import activations
 from quaver.analysis.watching import Watched
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def batches():

@@ -255,6 +255,7 @@ def started(place):
         yield conversion
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_old_file_and_no_draft(place):
     convert(*SMALL)
     before = (place / "out.bin").read_bytes()
@@ -270,6 +271,7 @@ def test_ctrl_c_leaves_the_old_file_and_no_draft(place):
     assert report()["images"] == 12
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_the_old_file_and_the_next_run_the_new_one_and_no_draft(place):
     convert(*SMALL)
     before, full_list = (place / "out.bin").read_bytes(), (place / "list.txt").read_text()

@@ -12,6 +12,8 @@ import quaver
 from children import child
 from limits import AN_HOUR
 
+pytestmark = pytest.mark.slow
+
 TESTS, SOURCE = Path(__file__).parent.parent, Path(quaver.__file__).parent.parent
 
 KILLING = """

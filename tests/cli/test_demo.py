@@ -13,6 +13,8 @@ from limits import AN_HOUR
 from quaver.data import Loader, open_dataset
 from quaver.training.classification import Classification
 
+pytestmark = pytest.mark.slow
+
 
 def run(*args, cwd, **options):
     command = [sys.executable, "-m", "quaver", *args]

@@ -11,6 +11,8 @@ import quaver
 from children import child
 from limits import AN_HOUR
 
+pytestmark = pytest.mark.slow
+
 TESTS, SOURCE = Path(__file__).parent.parent, Path(quaver.__file__).parent.parent
 
 # A child halts itself at a place; its parent then sends the signal and lets it go on, so that it always comes in the middle.

@@ -16,6 +16,8 @@ from limits import AN_HOUR
 from needs import lacking
 from quaver.measure.accuracy import top_k_hits
 
+pytestmark = pytest.mark.slow
+
 CPP = Path(__file__).parents[2] / "cpp"
 # another build, for one with sanitizers
 TESTER = Path(os.environ.get("QUAVER_SAMPLE_TESTER", CPP / "build" / "sample_tester"))

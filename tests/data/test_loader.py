@@ -232,6 +232,7 @@ for number, _ in enumerate(Loader(data, 1, shuffle=True, workers=2).epoch(0)):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_leaves_no_worker_behind(sent):
     with child([sys.executable, "-c", SCRIPT]) as process:

@@ -123,6 +123,7 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_ranks_count_what_all_of_them_have_seen(tmp_path):
     folder = write_shapes(tmp_path / "shapes", train=1, val=5, size=SIZE)
     commands = [[sys.executable, "-c", SCRIPT, str(rank), str(tmp_path / "store"), str(folder)] for rank in range(2)]
@@ -136,6 +137,7 @@ def test_ranks_count_what_all_of_them_have_seen(tmp_path):
         assert figures == alone[0]
 
 
+@pytest.mark.slow
 def test_importing_the_package_does_not_import_the_metric():
     code = "import sys, quaver.detection; print('pycocotools' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,6 +10,8 @@ from needs import need_executorch
 from quaver.errors import InputError, StageError
 from quaver.passes import TransformForMobilePass
 
+pytestmark = pytest.mark.slow
+
 SPEC = quaver.InputSpec([None, 3, 8, 8])
 
 

@@ -15,6 +15,8 @@ from quaver.export.exactness import exact_tensors
 from quaver.export.integers import Inside, simulation
 from quaver.targets import TARGETS
 
+pytestmark = pytest.mark.slow
+
 
 class Net(nn.Module):
     """Layers by name, and a forward given as a function of the net and the input."""

@@ -20,6 +20,8 @@ from quaver.export.integers import simulation
 from quaver.machine.cpu import cpu
 from quaver.measure.layers import layers, products_in_int8
 
+pytestmark = pytest.mark.slow
+
 UNSAFE = "Odd, not safe"
 WITHOUT_VNNI = ["AVX2", "AVX512_CORE"]
 # What oneDNN can be limited to; a limit above what this machine has changes nothing. Below AVX2 there is no fused

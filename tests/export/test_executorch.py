@@ -16,6 +16,8 @@ from quaver.runtime.executorch import ExecuTorchRunner
 
 need_executorch()
 
+pytestmark = pytest.mark.slow
+
 conftest = importlib.import_module("conftest")
 
 

@@ -7,6 +7,8 @@ from quaver.export import export
 from quaver.runtime.artefact import provenance
 from quaver.runtime.openvino import read
 
+pytestmark = pytest.mark.slow
+
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
 
 

@@ -14,6 +14,8 @@ from quaver.runtime import load
 from quaver.targets import TARGETS
 from tampering import FILES, TAMPERINGS, frozen, images, tampered
 
+pytestmark = pytest.mark.slow
+
 LEAST = 59  # as many as an attacker tried
 
 

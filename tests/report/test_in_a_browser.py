@@ -10,6 +10,8 @@ from browser import Browser
 from quaver.report import gather, page, write_report
 from runs import deep_run
 
+pytestmark = pytest.mark.slow
+
 NAMES = "[...document.querySelectorAll('.layers tbody tr:not([hidden]) .open')].map((one) => one.textContent)"
 
 

@@ -15,6 +15,8 @@ import quaver
 from limits import AN_HOUR
 from quaver.errors import InputError, QuaverError, StorageError
 
+pytestmark = pytest.mark.slow
+
 TARGETS = ["openvino", "onnx"]
 
 

@@ -16,6 +16,8 @@ from quaver.runtime import Input, executorch, load
 
 need_executorch()
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def program():

@@ -64,6 +64,7 @@ def together(work, threads=THREADS):
         return list(pool.map(begin, range(threads)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1,) * THREADS, SIZES], ids=["one shape", "many shapes"])
 def test_every_thread_gets_the_answers_to_its_own_questions(artefact, sizes):
     asked, alone = batches(sizes), quaver.runtime.load(artefact)
@@ -158,6 +159,7 @@ if hasattr(os, "fork"):
 """
 
 
+@pytest.mark.slow
 def test_the_first_runners_of_a_process_may_come_from_many_threads_and_run_on_in_a_fork(artefact):
     command = [sys.executable, "-c", LOADED_BY_THREADS, str(artefact), str(AN_HOUR)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=AN_HOUR)

@@ -22,6 +22,8 @@ from quaver.runtime.trial import tried
 
 pytest.importorskip("openvino")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def program():

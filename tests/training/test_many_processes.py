@@ -14,6 +14,8 @@ import two_processes
 from children import child
 from limits import AN_HOUR
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parent.parent
 SOURCE = Path(two_processes.quaver.__file__).parent.parent
 
