@@ -201,6 +201,13 @@ def test_quant_aware_leaves_the_reshape_of_a_head_float():
     assert records(prepared)["flatten"].reason == "no quantized op computes on its output"
 
 
+def test_passes_for_different_engines_are_refused():
+    prepared = QuantizationTransformPass().apply(quaver.capture(Net(torch.add, inputs=2), IMAGES))
+
+    with pytest.raises(ConfigError, match=r"placed quantizers for 'openvino', and engines differ .* the same target"):
+        AddQuantDequantPass(target="onnx").apply(prepared)
+
+
 def test_an_op_with_a_weight_is_not_this_passs_business():
     with pytest.raises(ConfigError, match="quantizable_op_type=\\['conv2d'\\]: takes a list of names from assign, concat"):
         AddQuantDequantPass(quantizable_op_type=["conv2d"])

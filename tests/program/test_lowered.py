@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 
 from graphs import HandMade, aten, reading, weighted
+from quaver.engines import ENGINES
 from quaver.passes.placement import place
 from quaver.quantizers.arithmetic import Stored
-from quaver.targets import TARGETS
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def images():
 
 def trained(made, plan, *outputs, images):
     """A prepared program with other weights than ones, which has seen the images."""
-    program = place(made.program(*outputs), plan, {}, TARGETS["openvino"])
+    program = place(made.program(*outputs), plan, {}, ENGINES["openvino"])
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in program.parameters():

@@ -14,7 +14,6 @@ from quaver.analysis.watching import Watched
 from quaver.config.scopes import contains
 from quaver.errors import InputError
 from quaver.graph.nodes import Op, copy_graph, is_fake_quant, op_of, ops_by_name
-from quaver.int8.lowering import lower
 from quaver.operators import WEIGHTED, keeps_range
 from quaver.passes.wishes import skip_pattern_in
 from quaver.program import EVAL, Program
@@ -91,7 +90,7 @@ class Scoring:
     @torch.no_grad()
     def _outputs(self, names: Collection[str]) -> list[list[Tensor]]:
         graph = with_float(self.program.graphs[EVAL], names)
-        run = Executable(self.program, lower(graph))
+        run = Executable(self.program, self.program.engine.lowering().run(graph))
         results = []
         for images, _ in self.batches:
             flat = run(*self.program.signature.flatten((images,), {}))

@@ -9,7 +9,6 @@ from torch import Tensor, fx
 
 from quaver.analysis.sites import Site
 from quaver.int8.kernels import live_integers
-from quaver.int8.lowering import lower_traceably
 from quaver.program import EVAL, Program
 from quaver.program.views import read
 
@@ -28,7 +27,9 @@ class Watched(fx.Interpreter):
         became: dict[fx.Node, fx.Node] = {}
         graph = program.graphs[EVAL]
         if rounding:
-            graph, became = lower_traceably(graph)
+            lowering = program.engine.lowering()
+            graph = lowering.run(graph)
+            became = lowering.became()
         super().__init__(program, garbage_collect_values=True, graph=graph)
         self.program, self.look, self.rounding = program, look, rounding
         self.before: dict[fx.Node, Site] = {}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.data.binary import BinaryData, load_binary
+from quaver.engines import suffixes
 from quaver.errors import ConfigError, DataError
 from quaver.measure.accuracy import top_k_hits
 from quaver.runtime import Array, Runner, load
@@ -44,7 +45,8 @@ class Counted:
 
 def run_tester(
     infer_model: Annotated[
-        Path, typer.Option("--infer_model", help="Model: .onnx, .xml, .pte, or a folder with one of these. Float or int8.")
+        Path,
+        typer.Option("--infer_model", help=f"Model: {', '.join(suffixes())}, or a folder with one of these. Float or int8."),
     ],
     infer_data: Annotated[Path, typer.Option("--infer_data", help="Data file, as `quaver convert-data` makes it.")],
     batch_size: Annotated[int, typer.Option("--batch_size", help="Images per batch; the last may be short.", min=1)] = 1,

@@ -4,7 +4,6 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from quaver.cli.figures import fail_where_verify_failed
 from quaver.cli.flags import model_and_data, with_recipe_flags
 from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
+from quaver.engines import DEFAULT
 from quaver.errors import StoppedError
 from quaver.experiment.journey import Journey
 from quaver.experiment.lock import RunLock
@@ -65,8 +65,9 @@ def quantize(flags: dict[str, str]) -> None:
         if not journey.setting.ranks.first:
             return
         journey.say("writing float/, int8/ and mobile/, and running the engine …")
-        if find_spec("openvino") is None:
-            journey.say("openvino is not installed: int8/model.xml is left out. quaver export writes it where openvino is.")
+        if not DEFAULT.can_write:
+            file = f"{DEFAULT.folder}/model{DEFAULT.suffix}"
+            journey.say(f"{DEFAULT.package} is not installed: {file} is left out. quaver export writes it where it is.")
         folder = journey.start.folder
         report = int8_report(journey.setting, folder, before, after)
         folder.write_report(report)

@@ -6,10 +6,10 @@ from typing import Any
 
 from quaver.config.check import Rule, boolean, check, names, one_of, one_of_or_none, rate, texts, whole
 from quaver.config.layer_bits import LayerBits, as_pairs, layer_bits
+from quaver.engines import DEFAULT, ENGINES
 from quaver.errors import ConfigError
 from quaver.grid import BITS
 from quaver.operators import OP_TYPES
-from quaver.targets import OPENVINO, TARGETS
 
 WEIGHT_TYPES = (
     "abs_max",
@@ -38,7 +38,7 @@ RULES: dict[str, Rule] = {
     "quant_weight_only": boolean(),
     "pass_through": boolean(),
     "saturation_safe": boolean(),
-    "target": one_of(*TARGETS),
+    "target": one_of(*ENGINES),
 }
 
 
@@ -68,14 +68,14 @@ class QuantConfig:
     activation_bits: int = 8
     layer_bits: LayerBits = ()
     not_quant_pattern: str | list[str] | tuple[str, ...] = ("skip_quant",)
-    quantize_op_types: list[str] | tuple[str, ...] = OPENVINO.op_types
+    quantize_op_types: list[str] | tuple[str, ...] = DEFAULT.op_types
     dtype: str = "int8"
     window_size: int = 10000
     moving_rate: float = 0.9
     quant_weight_only: bool = False
     pass_through: bool = False
     saturation_safe: bool = True
-    target: str = OPENVINO.name
+    target: str = DEFAULT.name
 
     def __post_init__(self) -> None:
         check("QuantConfig", asdict(self), RULES)
@@ -107,7 +107,7 @@ class QuantConfig:
     @property
     def leaves_products_float(self) -> bool:
         """Whether matrix products of two activations stay float: they could overflow, and nobody asked for them."""
-        target = TARGETS[self.target]
+        target = ENGINES[self.target]
         bits = (self.activation_bits, *(activation for _, (_, activation) in as_pairs(self.layer_bits)))
         could_overflow = self.saturation_safe and 8 in bits and target.saturates
         return could_overflow and tuple(self.quantize_op_types) == target.op_types
@@ -119,7 +119,7 @@ def _refuse_unknown_keys(cls: type[QuantConfig]) -> None:
 
     def __init__(self: QuantConfig, **options: Any) -> None:  # noqa: N807
         check("QuantConfig", options, RULES)
-        runtime = TARGETS[options.get("target", OPENVINO.name)]
+        runtime = ENGINES[options.get("target", DEFAULT.name)]
         plain(self, **({"quantize_op_types": runtime.op_types} | options))
 
     __init__.__wrapped__ = plain  # type: ignore[attr-defined]  # keeps the signature that help() and editors show

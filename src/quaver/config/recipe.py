@@ -16,8 +16,8 @@ from typing import Any
 from quaver.config.check import Rule, boolean, names, number, one_of, rate, text, texts, whole
 from quaver.config.options import option
 from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE, RULES, WEIGHT_TYPES, QuantConfig
+from quaver.engines import DEFAULT, ENGINES
 from quaver.operators import OP_TYPES
-from quaver.targets import OPENVINO, TARGETS
 
 LR_STRATEGIES = ("piecewise_decay", "cosine_decay", "exponential_decay", "constant")
 OPTIMIZERS = ("momentum", "adamw")
@@ -110,7 +110,7 @@ class QuantPhase(Phase):
     quant_weight_only: bool = option(False, boolean(), "Weights become integers, activations stay float.")
     pass_through: bool = option(False, boolean(), "Gradients pass a quantizer even where it saturates.")
     saturation_safe: bool = option(True, boolean(), "The same result on processors without VNNI.")
-    target: str = option(OPENVINO.name, one_of(*TARGETS), "The engine that decides where quantizers go.")
+    target: str = option(DEFAULT.name, one_of(*ENGINES), "The engine that decides where quantizers go.")
     freeze_observers_epoch: int = option(
         NEVER, epoch_or_never(), "From this epoch on the ranges of activations stay as they are; -1: never."
     )

@@ -11,7 +11,6 @@ from torch import fx
 from quaver.eager.input_spec import InputSpec
 from quaver.errors import InputError
 from quaver.graph.nodes import is_fake_quant, ops_by_name
-from quaver.int8.lowering import lower_traceably
 from quaver.passes.placement import end_of
 from quaver.program import EVAL, Program
 from quaver.program.views import Executable
@@ -30,7 +29,9 @@ def observe_ends(program: Program, batches: Iterable[Any], specs: list[InputSpec
 
     Of a pair of images and labels, as loaders give them, as many are taken as the model has inputs.
     """
-    graph, became = lower_traceably(program.graphs[EVAL])
+    lowering = program.engine.lowering()
+    graph = lowering.run(program.graphs[EVAL])
+    became = lowering.became()
     watched = {name: role["output"] for name, role in program.placements.roles.items() if "output" in role}
     ends = unrounded_ends(program.graphs[EVAL], watched)
     last = next(node for node in graph.nodes if node.op == "output")

@@ -22,6 +22,7 @@ from quaver.eager.live import frozen_program
 from quaver.eager.named import Named, named_layers
 from quaver.eager.signs import unwatch, watch
 from quaver.eager.slots import Slots
+from quaver.engines import DEFAULT, ENGINES
 from quaver.errors import ConfigError, InputError, QuaverWarning
 from quaver.export import export_each
 from quaver.nn import AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
@@ -195,10 +196,11 @@ class QAT:
         if not isinstance(path, str | PathLike):
             raise InputError(f"QAT.save_quantized_model: path={path!r}: takes a folder, or the name of a file in one.")
         path = Path(path)
-        file = path.with_suffix("") if path.suffix in (".xml", ".onnx") else path / "model"
+        engines = [engine for engine in ENGINES.values() if engine.folder == DEFAULT.folder]
+        file = path.with_suffix("") if path.suffix in (engine.suffix for engine in engines) else path / "model"
         frozen = self.convert(_live(net, "save_quantized_model"), input_spec).to("cpu")
-        files = {"onnx": file.with_name(f"{file.name}.onnx"), "openvino": file.with_name(f"{file.name}.xml")}
-        return export_each(frozen, files)[-1]
+        files = {engine.name: file.with_name(f"{file.name}{engine.suffix}") for engine in engines}
+        return export_each(frozen, files)[0]
 
 
 def _live(net: Any, method: str) -> nn.Module:

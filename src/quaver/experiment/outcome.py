@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +9,7 @@ from torch import Tensor
 from quaver.data import Loader
 from quaver.deployment import write_tree
 from quaver.detection import Detection
+from quaver.engines import ENGINES, Engine
 from quaver.experiment.folder import RunFolder
 from quaver.experiment.journey import Trained
 from quaver.experiment.setting import Setting
@@ -19,7 +19,6 @@ from quaver.pipeline import convert
 from quaver.program import Program
 from quaver.program.storage import weights_file
 from quaver.runtime import load
-from quaver.targets import EXECUTORCH, ONNX, OPENVINO, TARGETS, Target
 
 
 def float_report(setting: Setting, trained: Trained) -> dict[str, Any]:
@@ -36,8 +35,8 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
     write_tree(frozen, folder.path, left_out=left_out.append)
     ops = int8.ops()
     report = _about(setting) | _named("fp32", before.figures) | _named("qat", after.figures)
-    target = _target(setting)
-    report |= _named("int8", setting.alone().task.evaluate(form_for(int8, target), setting.alone().test))
+    engine = _engine(setting)
+    report |= _named("int8", setting.alone().task.evaluate(form_for(int8, engine), setting.alone().test))
     report |= {
         "fp32_bytes": _bytes(before),
         "int8_bytes": weights_file(folder.path / "int8").stat().st_size,
@@ -46,12 +45,12 @@ def int8_report(setting: Setting, folder: RunFolder, before: Trained, after: Tra
         "rollbacks": before.rollbacks + after.rollbacks,
         **({"left_out": left_out} if left_out else {}),
     }
-    return report | (_deployed(setting.alone(), folder, int8, target) if setting.recipe.verify_images else {})
+    return report | (_deployed(setting.alone(), folder, int8, engine) if setting.recipe.verify_images else {})
 
 
-def _deployed(setting: Setting, folder: RunFolder, int8: Program, target: Target) -> dict[str, Any]:
+def _deployed(setting: Setting, folder: RunFolder, int8: Program, engine: Engine) -> dict[str, Any]:
     """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
-    artefact = folder.path / ("mobile" if target is EXECUTORCH else "int8") / f"model{target.suffix}"
+    artefact = folder.path / engine.folder / f"model{engine.suffix}"
     some = _Some(setting.test, setting.recipe.verify_images)
     result = verify(int8, artefact, (images for images, _ in some))
     return _named("deployed", setting.task.evaluate(load(artefact), some)) | {
@@ -64,10 +63,10 @@ def _deployed(setting: Setting, folder: RunFolder, int8: Program, target: Target
     }
 
 
-def _target(setting: Setting) -> Target:
+def _engine(setting: Setting) -> Engine:
     """The engine that the model was trained for; where that one is not installed, one that is."""
-    wanted = TARGETS[setting.recipe.quantize.target]
-    return next((target for target in (wanted, OPENVINO, ONNX) if find_spec(target.engine)), wanted)
+    wanted = ENGINES[setting.recipe.quantize.target]
+    return next((engine for engine in (wanted, *ENGINES.values()) if engine.is_installed), wanted)
 
 
 def _about(setting: Setting) -> dict[str, Any]:

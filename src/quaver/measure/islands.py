@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from quaver.measure.file_graph import Node
-from quaver.measure.layers import FLOAT, PRODUCTS, ROUNDING, Layer, titles
+from quaver.engines import ENGINES, by_package
+from quaver.engines.file_graph import FileNode
+from quaver.measure.layers import FLOAT, Layer, titles
 from quaver.passes.reasons import TOGETHER, host_in
-from quaver.targets import TARGETS
 
 Kind = Literal["float layer", "rounding", "reorder"]
 
@@ -36,7 +36,7 @@ def findings(executed: list[Layer], engine: str, origin: dict[str, Any]) -> list
     explain = _Explaining(executed, engine, origin)
     kinds: dict[Kind, tuple[Callable[[Layer], bool], Callable[[Layer], tuple[str, str]]]] = {
         "float layer": (lambda layer: layer.is_float, explain.float_layer),
-        "rounding": (lambda layer: layer.type in ROUNDING, explain.rounding),
+        "rounding": (lambda layer: layer.role == "rounding", explain.rounding),
         "reorder": (lambda layer: layer.is_reorder, explain.reorder),
     }
     found = [
@@ -52,7 +52,7 @@ class _Explaining:
     def __init__(self, executed: list[Layer], engine: str, origin: dict[str, Any]) -> None:
         self.layers = {layer.name: layer for layer in executed}
         self.titles = titles(executed)
-        self.engine = engine
+        self.engine = by_package(engine)
         self.origin = origin
         self.records: dict[str, Any] = {record["name"]: record for record in origin.get("ops", [])}
         self.readers: dict[str, list[Layer]] = {
@@ -90,7 +90,7 @@ class _Explaining:
         if self._finishes(layer, name):
             return f"finishes {name!r} (bias, activation) in {layer.precision}, as a layer of its own", ""
         if record["quantized"]:
-            fact = f"the program computes {name!r} on integers, but {self.engine} computed it in {layer.precision}"
+            fact = f"the program computes {name!r} on integers, but {self.engine.package} computed it in {layer.precision}"
             return self._from_the_file(layer, fact)
         if host := host_in(reason, TOGETHER):
             return f"{op_type} ran by itself in {layer.precision}, not together with {host!r}", ""
@@ -99,7 +99,7 @@ class _Explaining:
     def _finishes(self, layer: Layer, op: str) -> bool:
         """Is it only the end of an op whose convolution or product is another layer?"""
         others = (self.layers[name] for name in layer.reads)
-        return layer.type not in PRODUCTS and any(other.type in PRODUCTS and op in other.ops for other in others)
+        return layer.role != "product" and any(other.role == "product" and op in other.ops for other in others)
 
     def _record(self, layer: Layer) -> Any:
         """The program's record of the layer; for one without a name, of an op of its type that stayed float."""
@@ -120,8 +120,8 @@ class _Explaining:
             return f"{fact}: its weights stand in the file as {weight.dtype}, not as int8", ""
         if not given.input_is_rounded():
             return f"{fact}: its input is not quantized in the file", ""
-        if self.engine == "onnxruntime" and layer.type in PRODUCTS:
-            only = "ONNX Runtime computes on integers only where the result is quantized at once"
+        if self.engine.rounds_products and layer.role == "product":
+            only = f"{self.engine.title} computes on integers only where the result is quantized at once"
             if reader := given.unrounded_reader():
                 return f"{fact}: {reader.type} reads its result as it is, and {only}", self._prepare_for_this_engine(reader)
             if not given.readers:
@@ -132,19 +132,17 @@ class _Explaining:
         if "skip pattern" in reason:
             return "taking the pattern out of not_quant_pattern"
         if "is not among the op types to quantize" in reason:
-            known = next(target for target in TARGETS.values() if target.engine == self.engine)
-            if op_type in known.op_types:
+            if op_type in self.engine.op_types:
                 return f"adding {op_type!r} to quantize_op_types"
-            return f"nothing, {self.engine} is not known to run {op_type} in int8"
+            return f"nothing, {self.engine.package} is not known to run {op_type} in int8"
         return ""
 
-    def _prepare_for_this_engine(self, reader: Node) -> str:
+    def _prepare_for_this_engine(self, reader: FileNode) -> str:
         """A program for an engine that adds within a convolution does not quantize before the addition; others need it."""
         prepared = re.search(r"target='(\w+)'", " ".join(self.origin.get("config", [])))
-        mine = next(target for target in TARGETS.values() if target.engine == self.engine)
-        fused = prepared is not None and prepared[1] in TARGETS and TARGETS[prepared[1]].fuses_add
-        if reader.type == "Add" and fused and not mine.fuses_add:
-            return f"preparing the program for {self.engine}, with target={mine.name!r}"
+        fused = prepared is not None and prepared[1] in ENGINES and ENGINES[prepared[1]].fuses_add
+        if reader.type == "Add" and fused and not self.engine.fuses_add:
+            return f"preparing the program for {self.engine.package}, with target={self.engine.name!r}"
         return ""
 
     # what stands between layers

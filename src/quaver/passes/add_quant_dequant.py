@@ -6,13 +6,13 @@ from typing import ClassVar
 from torch import fx
 
 from quaver.config.check import boolean, names
+from quaver.engines import ENGINES
 from quaver.graph.nodes import is_parameter, op_of, ops_by_name
 from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, keeps_range
 from quaver.passes.base import Pass
 from quaver.passes.placement import place, results, strip
 from quaver.passes.wishes import InputQuantizers, ends_convolution, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
-from quaver.targets import TARGETS
 
 WITHOUT_WEIGHT = OP_TYPES - CONVOLUTIONS - {"mul"}
 
@@ -57,7 +57,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
         if self.leave_outputs_float:
             self.drop_outputs(ops, program.placements.plan | plan, plan, declined)
         declined = {name: why for name, why in declined.items() if why}
-        return place(program, plan, declined, TARGETS[self.target])
+        return place(program, plan, declined, ENGINES[self.target])
 
     def decline(self, node: fx.Node, inputs: list[fx.Node], twin: fx.Node | None) -> str:
         """Why the op stays float, or nothing."""
@@ -69,7 +69,7 @@ class AddQuantDequantPass(InputQuantizers, Pass):
 
     def rounded(self, node: fx.Node, inputs: list[fx.Node]) -> list[int]:
         """The inputs to round: all, less the convolution that the target adds to before it rounds."""
-        if op_of(node).type == "elementwise_add" and TARGETS[self.target].fuses_add and inputs[0] is not inputs[-1]:
+        if op_of(node).type == "elementwise_add" and ENGINES[self.target].fuses_add and inputs[0] is not inputs[-1]:
             for position, value in enumerate(inputs):
                 if ends_convolution(value):
                     return [other for other in range(len(inputs)) if other != position]

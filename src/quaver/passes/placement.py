@@ -13,8 +13,10 @@ from typing import Any
 
 from torch import fx, nn
 
+from quaver.engines import Engine
+from quaver.errors import ConfigError
 from quaver.graph.nodes import copy_graph, is_fake_quant, is_op, op_of, ops_by_name, packet, quantizer_of, tensor_notes
-from quaver.int8.lowering import foldable_batch_norm
+from quaver.int8.patterns import foldable_batch_norm
 from quaver.operators import activation_inputs, channel_axis, keeps_range, never_negative, pair_axis, weight_of
 from quaver.passes.reasons import CLAMPS, why_float
 from quaver.passes.tensor_names import free_name, tensor_name
@@ -22,14 +24,18 @@ from quaver.program import EVAL, TRAIN, OpPlan, Placements, Program, Stage
 from quaver.program.views import mount, read
 from quaver.quantizers import PACT, Observer, Quantizer
 from quaver.quantizers.make import make
-from quaver.targets import Target
 
 
-def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], target: Target) -> Program:
+def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], engine: Engine) -> Program:
     """A prepared program with a quantizer wherever ``plan``, or an earlier pass, wishes one."""
+    if program.stage is Stage.PREPARED and program.placements.target != engine.name:
+        raise ConfigError(
+            f"target={engine.name!r}: an earlier pass placed quantizers for {program.placements.target!r}, and engines "
+            "differ in where they round. Give all passes the same target."
+        )
     plan = program.placements.plan | plan
     declined = {name: why for name, why in (program.placements.declined | declined).items() if name not in plan}
-    return _Placing(program, plan, declined, target).run()
+    return _Placing(program, plan, declined, engine).run()
 
 
 def results(node: fx.Node) -> list[fx.Node]:
@@ -59,12 +65,12 @@ def strip(graph: fx.Graph) -> fx.Graph:
 
 
 class _Placing:
-    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, str], target: Target) -> None:
+    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, str], engine: Engine) -> None:
         self.old = program
         self.plan = plan
         self.declined = declined
         self.reasons = dict(declined)
-        self.target = target
+        self.engine = engine
         self.graphs = {mode: strip(graph) for mode, graph in program.graphs.items()}
         self.ops = {mode: ops_by_name(graph) for mode, graph in self.graphs.items()}
         self.types: dict[fx.Node, str] = {node: op_of(node).type for node in self.ops[EVAL].values()}
@@ -87,7 +93,7 @@ class _Placing:
         groups = self.groups()
         known: dict[fx.Node, bool] = {}  # asked before the first quantizer stands in the way
         signed = [
-            not (self.target.unsigned and all(never_negative(tensor, self.types, known) for tensor in self.sources(group)))
+            not (self.engine.unsigned and all(never_negative(tensor, self.types, known) for tensor in self.sources(group)))
             for group in groups
         ]
         for group, one in zip(groups, signed, strict=True):
@@ -103,7 +109,7 @@ class _Placing:
             weights=self.weights,
             roles=dict(self.roles),
             quantized=frozenset(self.plan),
-            target=self.target.name,
+            target=self.engine.name,
         )
         prepared = self.old.copy(graphs=self.graphs, stage=Stage.PREPARED, placements=placements)
         home = nn.Module()

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from quaver.errors import ConversionError, StageError
 from quaver.graph.nodes import argument, copy_graph, is_fake_quant, is_parameter, notes_of, op_of, quantizer_of, rank_of
 from quaver.int8.kernels import fold_batch_norm
-from quaver.int8.lowering import foldable_batch_norm
+from quaver.int8.patterns import foldable_batch_norm
 from quaver.operators import channel_axis
 from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize

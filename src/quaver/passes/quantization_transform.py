@@ -8,6 +8,7 @@ from torch import fx
 from quaver.config.check import boolean, names, one_of
 from quaver.config.layer_bits import as_pairs
 from quaver.config.quant_config import BITS_RULE, WEIGHT_TYPES
+from quaver.engines import ENGINES
 from quaver.graph.nodes import Op, is_parameter, op_of, ops_by_name, rank_of
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, weight_of
 from quaver.passes.base import Pass
@@ -15,7 +16,6 @@ from quaver.passes.placement import place, strip
 from quaver.passes.wishes import InputQuantizers, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
 from quaver.program.placements import Options
-from quaver.targets import TARGETS
 
 OP_TYPES = WEIGHTED | {"matmul"}
 
@@ -56,7 +56,7 @@ class QuantizationTransformPass(InputQuantizers, Pass):
             self.saturation_safe
             and self.quantize_activations
             and 8 in (self.activation_bits, *(activation for _, (_, activation) in as_pairs(self.layer_bits)))
-            and TARGETS[self.target].saturates
+            and ENGINES[self.target].saturates
         )
 
     def weight_options(self, op: Op) -> Options:
@@ -92,7 +92,7 @@ class QuantizationTransformPass(InputQuantizers, Pass):
                 plan[name] = OpPlan(
                     self.weight_options(op), {0: self.input_options(op)} if self.quantize_activations else {}
                 )
-        prepared = place(program, plan, declined, TARGETS[self.target])
+        prepared = place(program, plan, declined, ENGINES[self.target])
         prepared.optimizer_func = self.optimizer_func or program.optimizer_func
         return prepared
 

@@ -6,7 +6,7 @@ from ast import literal_eval
 from torch import fx
 
 from quaver.graph.nodes import op_of
-from quaver.int8.lowering import foldable_batch_norm
+from quaver.int8.patterns import foldable_batch_norm
 
 CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
 ACTIVATIONS = CLAMPS | {

@@ -13,10 +13,10 @@ from quaver.config.check import Rule, boolean, check, one_of, rate, texts, whole
 from quaver.config.layer_bits import LayerBits, as_pairs, bits_for, layer_bits
 from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE
 from quaver.config.scopes import contains
+from quaver.engines import DEFAULT, ENGINES
 from quaver.graph.nodes import Op, argument, dtype_of, is_written, packet
 from quaver.operators import ACTIVATIONS
 from quaver.program.placements import Options
-from quaver.targets import TARGETS
 
 COMMON_RULES: dict[str, Rule] = {
     "skip_pattern": texts(),
@@ -26,7 +26,7 @@ COMMON_RULES: dict[str, Rule] = {
     "window_size": whole(1),
     "moving_rate": rate(),
     "pass_through": boolean(),
-    "target": one_of(*TARGETS),
+    "target": one_of(*ENGINES),
 }
 
 _FUSED = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear"})
@@ -91,7 +91,7 @@ class InputQuantizers:
     window_size: int = 10000
     moving_rate: float = 0.9
     pass_through: bool = False
-    target: str = "openvino"
+    target: str = DEFAULT.name
     act_quantize_func: Any = None
     act_preprocess_func: Any = None
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from quaver.int8.lowering import BIASED
+from quaver.int8.patterns import BIASED
 from quaver.operators import ACTIVATIONS
 from quaver.program.views import reads_module
 from quaver.quantizers import Quantizer

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from quaver.engines import DEFAULT
+
 Options = dict[str, Any]
 
 
@@ -32,4 +34,4 @@ class Placements:
     weights: dict[str, str] = field(default_factory=dict)
     roles: dict[str, dict[str, str]] = field(default_factory=dict)
     quantized: frozenset[str] = frozenset()
-    target: str = "openvino"
+    target: str = DEFAULT.name

@@ -3,16 +3,15 @@
 import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import QuaverWarning, StageError
 from quaver.graph.nodes import Op, copy_graph, is_op, op_of
-from quaver.int8.lowering import lower
-from quaver.int8.onnxruntime_lowering import lower_for_onnxruntime
-from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 from quaver.program.empty import empty_shape
 from quaver.program.placements import Placements
 from quaver.program.printer import table
@@ -115,11 +114,16 @@ class Program(nn.Module):
 
     def lowered(self) -> fx.Graph:
         """The evaluation graph as it is computed: on integers, in the arithmetic of the engine that it is meant for."""
-        if self.stage is Stage.MOBILE:
-            return lower_for_xnnpack(self.graphs[EVAL])
-        if self.stage in (Stage.FROZEN, Stage.INT8) and self.placements.target == "onnx":
-            return lower_for_onnxruntime(self.graphs[EVAL])
-        return lower(self.graphs[EVAL])
+        return self.engine.lowering().run(self.graphs[EVAL])
+
+    @property
+    def engine(self) -> Engine:
+        """The engine in whose arithmetic the program evaluates: the default one; once frozen, the one it is meant for."""
+        return DEFAULT if self.stage.trains else ENGINES[self.placements.target]
+
+    def made_for(self, target: str) -> "Program":
+        """The program, meant for another engine."""
+        return self.copy(placements=replace(self.placements, target=target))
 
     def graph_module(self) -> fx.GraphModule:
         """The evaluation graph as it is written (quantize and dequantize ops), for exporters and the curious.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from quaver.engines import ENGINES, mobile_engine
 from quaver.errors import StorageError
 from quaver.formats import Format
 from quaver.program.dry_run import try_out
@@ -146,6 +147,10 @@ def _in_words(options: Options | None) -> Options | None:
 def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
     plans = body["placements"].pop("plan")
     placements: Placements = decoded(Placements, body["placements"])
+    if Stage(body["stage"]) is Stage.MOBILE:  # until 0.1 a mobile program named the engine that it was frozen for
+        placements = replace(placements, target=mobile_engine().name)
+    if placements.target not in ENGINES:
+        raise ValueError(f"it was made for the engine {placements.target!r}, which is not known here")
     entries: list[_TensorEntry] = decoded(list[_TensorEntry], body["tensors"])
     root = _mounted(entries, tensors, {placements.quantizers[name]: saved for name, saved in body["quantizers"].items()})
     plan = {

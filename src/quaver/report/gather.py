@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from quaver.analysis import Analysis
+from quaver.engines import suffixes
 from quaver.errors import QuaverError, StorageError
 from quaver.experiment.lock import at_work
 from quaver.program.outline import Outline, outline
 from quaver.program.storage import JSON_NAME
 from quaver.reading import parse_json, read_text
-from quaver.runtime.artefact import SUFFIXES, provenance, provenance_file
+from quaver.runtime.artefact import provenance, provenance_file
 
 Record = dict[str, Any]
 T = TypeVar("T")
@@ -118,7 +119,7 @@ def gather(folder: str | Path) -> Run:
             run.program_folder = name
     for name in ("int8", "mobile", "fp32"):
         for file in sorted((folder / name).glob("*")):
-            if file.suffix in SUFFIXES and provenance_file(file).exists():
+            if file.suffix in suffixes() and provenance_file(file).exists():
                 run.origins[f"{name}/{file.name}"] = _read(run, file, provenance) or {}
     if not (run.report or run.metrics or run.analysis or run.verify or run.bench or run.program):
         if run.troubles:

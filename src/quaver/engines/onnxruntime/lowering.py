@@ -1,0 +1,39 @@
+"""A frozen graph as ONNX Runtime computes it."""
+
+from typing import Any
+
+from torch import fx
+
+from quaver.engines.onnxruntime import arithmetic
+from quaver.graph.nodes import argument, is_dequantize, packet
+from quaver.int8 import requantize
+from quaver.int8.patterns import BIASED
+from quaver.int8.requantize import Output
+from quaver.int8.requantizing import RequantizingLowering
+
+
+def zero_point(low: int) -> int:
+    """What is added to integers that begin at ``low`` when they are stored."""
+    return arithmetic.ZERO if low < 0 else 0
+
+
+class ONNXRuntimeLowering(RequantizingLowering):
+    """Convolutions, sums and products, each rounded once."""
+
+    quantized = staticmethod(arithmetic.quantized)
+
+    def computed(self, node: fx.Node, x: fx.Node, x_scale: Any, y: fx.Node, y_scale: Any, output: Output) -> fx.Node | None:
+        """The integers of an op's result, where it has a kernel on integers."""
+        name = packet(node)
+        if name in BIASED and name != "conv_transpose2d":
+            arguments, bias = tuple(node.args[3:]), argument(node, "bias")
+            return self.call(
+                requantize.biased, node.target, x, y, bias, x_scale, y_scale, (0, BIASED[name]), arguments, output
+            )
+        if name == "add" and all(is_dequantize(value) for value in node.args[:2]) and "alpha" not in node.kwargs:
+            lows = (value.args[3] - value.args[2] for value in node.args[:2])  # type: ignore[union-attr,operator]
+            zeros = tuple(map(zero_point, (*lows, output.low)))  # type: ignore[arg-type]
+            return self.call(arithmetic.added, x, y, x_scale, y_scale, zeros, output)
+        if name == "mul" and all(is_dequantize(value) for value in node.args[:2]):
+            return self.call(requantize.multiplied, x, y, x_scale, y_scale, output)
+        return None
