@@ -348,6 +348,7 @@ ODD_NAMES = ["a b", "a-b", "a'b", 'a"b', r"a\b", "tab\tline\n", "class", "ﬁ", 
 CODE = 'x"), open("owned", "w"), ("'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*ODD_NAMES, CODE])
 def test_whatever_a_module_is_called_it_is_captured_converted_and_loaded(images, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)

@@ -77,6 +77,7 @@ def test_every_thread_gets_the_answers_to_its_own_questions(artefact, sizes):
     assert wrong == 0
 
 
+@pytest.mark.slow
 def test_an_answer_is_nobody_elses_memory(artefact):
     run, (one, other) = quaver.runtime.load(artefact), batches((1, 1))
 
