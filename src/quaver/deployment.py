@@ -44,4 +44,4 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
 def _files_in(folder: Path) -> dict[str, Path]:
     """The files of the engines that can be written here."""
     engines = [engine for engine in ENGINES.values() if engine.folder == folder.name and engine.can_write]
-    return {engine.name: folder / f"model{engine.suffix}" for engine in engines}
+    return {engine.name: engine.file_in(folder.parent) for engine in engines}

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 
@@ -63,3 +64,25 @@ def test_a_batch_norm_that_others_read_around_is_not_folded(images):
 
     assert torch.ops.aten.batch_norm.default in functions(frozen.graphs["eval"])
     assert torch.equal(frozen(images), qat.eval()(images))
+
+
+@pytest.mark.parametrize("join", [torch.concat, torch.concatenate])
+def test_a_concatenation_by_another_name_is_stored_as_any_other(join):
+    class Joined(nn.Module):
+        """A signed concatenation in front of a transposed convolution, which takes signed integers as they are."""
+
+        def __init__(self, join):
+            super().__init__()
+            self.left, self.right, self.up = nn.Conv2d(3, 4, 1), nn.Conv2d(3, 4, 1), nn.ConvTranspose2d(8, 4, 2)
+            self.join = join
+
+        def forward(self, x):
+            return self.up(self.join([self.left(x), self.right(x)], 1))
+
+    def shifts(join):
+        program = quaver.quant_aware(Joined(join), example_inputs=(torch.zeros(2, 3, 4, 4),))
+        graph = DEFAULT.lowering().run(program.graphs["eval"])
+        return [node.args[2] for node in graph.nodes if node.target is kernels.live_integers]
+
+    assert shifts(join) == shifts(torch.cat)
+    assert set(shifts(torch.cat)) == {False, True}

@@ -10,13 +10,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from quaver.cli.bench_tables import show_findings, show_footprints, show_latencies, show_layers, show_totals
 from quaver.cli.figures import refuse_unwritable, write_report
+from quaver.cli.flags import JsonFile, Threads
 from quaver.config.check import nearest
 from quaver.engines import ENGINES, engine_of, installed, suffixes
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
 from quaver.machine.packages import version_of
 from quaver.measure.footprint import file_size, memory
-from quaver.measure.islands import findings
+from quaver.measure.int8_gaps import findings
 from quaver.measure.latency import measure
 from quaver.measure.layers import Layer, layers, products_in_int8, titles, totals
 from quaver.runtime import Runner
@@ -59,7 +60,7 @@ def bench(
         list[Path] | None,
         typer.Option("--float", help="Float model to compare with, on every engine here that reads it; may be repeated."),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads an engine may use.", min=1)] = 1,
+    threads: Threads = 1,
     batch_sizes: Annotated[str, typer.Option(help="Images per call; several with commas.")] = "1,16",
     rounds: Annotated[int, typer.Option(help="Calls of each model that are timed.", min=1)] = 50,
     warmup: Annotated[int, typer.Option(help="Calls of each model before that.", min=0)] = 5,
@@ -70,16 +71,14 @@ def bench(
     with_memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure memory, each in a new process.")] = True,
     with_layers: Annotated[bool, typer.Option("--layers", help="Show every layer, and why it isn't faster.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show the time by type of layer.")] = False,
-    json: Annotated[Path | None, typer.Option("--json", help="File for the figures as JSON.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Measure float and int8 models side by side: they take turns, warmed up, in one run.
 
     The ratio is against the best float engine on this machine. --float model.onnx runs on OpenVINO and on ONNX Runtime,
     --float model.xml on OpenVINO; give both to be sure of the best.
     """
-    if json is not None and not json.absolute().parent.is_dir():
-        raise ConfigError(f"--json {json}: there is no folder {json.parent} to write it to. Make it, or name another.")
-    refuse_unwritable(json)
+    refuse_unwritable(json, make_folder=False)
     report = run_bench(
         Console(),
         artefacts,
@@ -106,13 +105,13 @@ def run_bench(
     sizes: list[int],
     rounds: int,
     warmup: int,
-    wanted: list[str],
-    with_memory: bool,
-    with_layers: bool,
-    profile: bool,
+    wanted: list[str] | None = None,
+    with_memory: bool = False,
+    with_layers: bool = False,
+    profile: bool = False,
 ) -> dict[str, Any]:
     """Measure, show on the console, and give the record that ``--json`` writes."""
-    contenders = [one for path in artefacts for one in _contenders(path, wanted)]
+    contenders = [one for path in artefacts for one in _contenders(path, wanted or [])]
     contenders += [one for path in float_models for one in _contenders(path, wanted or _installed(), is_float=True)]
     for one in contenders:
         tried(one.path, PACKAGES[one.engine])
@@ -134,7 +133,7 @@ def run_bench(
         "profiles": profiles,
     }
     for one in contenders if with_layers or profile else []:
-        if not PACKAGES[one.engine].tells_layers:
+        if not PACKAGES[one.engine].shows_inside:
             console.print(f"{one.name}: no layers to show, this engine does not tell what it executes.", soft_wrap=True)
         elif profile or not one.is_float:
             batch = fixed_batch(runners[one.name].inputs) or sizes[0]

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
+from quaver.cli.figures import warn
 from quaver.deployment import write_tree
 from quaver.engines import DEFAULT, ENGINES
 from quaver.export import export as write
@@ -45,4 +45,4 @@ def convert(
     for file in files:
         console.print(str(file), highlight=False)
     for words in left_out:
-        console.print(f"[yellow]warning:[/] {escape(words)}", highlight=False)
+        warn(console, words)

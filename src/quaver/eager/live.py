@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 import quaver.nn as qnn
 from quaver.capture.capture import capture_modes
 from quaver.capture.explain import depends_on_data
+from quaver.config.qat_config import QATConfig
 from quaver.eager.computed_weights import refuse_later_parametrizations, way_to_a_parameter
 from quaver.eager.ends import observe_ends, unrounded_ends
 from quaver.eager.input_spec import InputSpec
@@ -23,20 +24,18 @@ from quaver.eager.marks import mark
 from quaver.eager.signs import is_watching
 from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
 from quaver.graph.nodes import copy_graph, is_op, is_stored, op_of, ops_by_name, packet, quantizer_of, tensor_notes
-from quaver.operators import CONVOLUTIONS, WEIGHTED, never_negative, weight_of
+from quaver.operators import CONVOLUTIONS, WEIGHTED, facts, never_negative, weight_of
 from quaver.passes import QuantizationFreezePass
 from quaver.passes.quantization_transform import is_unbatched
 from quaver.passes.reasons import why_float
 from quaver.passes.tensor_names import free_name, tensor_name
 from quaver.program import EVAL, InputTensor, Placements, Program, Stage
+from quaver.program.history import PassApplied
 from quaver.program.views import mount
 from quaver.quantizers import AbsMax, Observer, Quantizer
 
-_PADS = frozenset({"pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d", "circular_pad2d"})
-_PADS |= {"reflection_pad1d", "replication_pad1d"}
 
-
-def frozen_program(net: nn.Module, specs: list[InputSpec], config: str, batches: Iterable[Any] = ()) -> Program:
+def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, batches: Iterable[Any] = ()) -> Program:
     """The model as a frozen program over tensors of its own; ``batches`` show the ranges of what layers give."""
     swapped = [module for module in net.modules() if isinstance(module, Swapped)]
     if not any(layer.own() for layer in swapped):
@@ -51,7 +50,7 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: str, batches:
         with _marked(net, layers):
             program = _captured(net, specs, device)
         prepared = _Placing(program, layers).run()
-        prepared.history = (f"QAT({config})",)
+        prepared.history = (PassApplied.of("QAT", vars(config)),)
         observe_ends(prepared, batches, specs)
         return QuantizationFreezePass().apply(prepared)
 
@@ -153,12 +152,11 @@ class _Placing:
         self.weights: dict[str, str] = {}
         self.roles: dict[str, dict[str, str]] = {}
         self.root = program.free_name("quantizers")
-        self.types = {node: op_of(node).type for node in ops_by_name(self.graph).values()}
 
     def run(self) -> Program:
         marks = [node for node in self.graph.nodes if _is_mark(node)]
         known: dict[fx.Node, bool] = {}
-        signed = {node: not never_negative(_source(node), self.types, known) for node in marks}
+        signed = {node: not never_negative(_source(node), known) for node in marks}
         for node in marks:
             layer, position = self.layers[node.args[1]]
             quantizer = _quantizer(layer, position)
@@ -179,7 +177,7 @@ class _Placing:
         source, readers = _source(node), list(node.users)
         node.replace_all_uses_with(source)
         self.graph.erase_node(node)
-        while len(readers) == 1 and packet(readers[0]) in _PADS:
+        while len(readers) == 1 and facts(readers[0]).kind == "pad":
             source, readers = readers[0], list(readers[0].users)
         return source, readers
 
@@ -201,7 +199,7 @@ class _Placing:
 
     def place_weight(self, reader: fx.Node, layer: Weighted) -> None:
         op = op_of(reader) if is_op(reader) else None
-        stored = None if op is None else weight_of(reader, op.type)
+        stored = None if op is None else weight_of(reader)
         if op is None or op.type not in WEIGHTED or stored is None or not is_stored(stored):
             raise ConversionError(
                 f"{layer.weight_quantizer.tensor!r}: the weight is computed anew in every forward (a parametrization, say), "

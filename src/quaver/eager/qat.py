@@ -20,8 +20,8 @@ from quaver.eager.input_spec import InputSpec, specs_of
 from quaver.eager.layers import ROUNDING, WEIGHTED, Swapped, kind_of, swap, swap_back, taken_name
 from quaver.eager.live import frozen_program
 from quaver.eager.named import Named, named_layers
+from quaver.eager.quantizer_factory import QuantizerFactory
 from quaver.eager.signs import unwatch, watch
-from quaver.eager.slots import Slots
 from quaver.engines import DEFAULT, ENGINES
 from quaver.errors import ConfigError, InputError, QuaverWarning
 from quaver.export import export_each
@@ -64,7 +64,7 @@ class QAT:
         if not (optimizer_func is None or callable(optimizer_func)):
             raise ConfigError(f"optimizer_func={optimizer_func!r}: takes a function from parameters to an optimizer.")
         self.optimizer_func = optimizer_func
-        self.slots = Slots(
+        self.factory = QuantizerFactory(
             self.config,
             weight_quantize_func=weight_quantize_func,
             act_quantize_func=act_quantize_func,
@@ -92,13 +92,13 @@ class QAT:
                 _warn_of_own_forward(found)
                 continue
             _refuse_what_cannot_be_swapped(found, known)
-            chosen.append((found.layer, known, self.slots.quantizers(found, known) if known in ROUNDING else {}))
+            chosen.append((found.layer, known, self.factory.quantizers(found, known) if known in ROUNDING else {}))
         for layer, known, quantizers in chosen:  # all or none
             swap(layer, known, quantizers)
         if not any(layer.own() for layer in model.modules() if isinstance(layer, Swapped)):
             warnings.warn("QAT.quantize found no layer to quantize: look at quantizer.why_float(net).", QuaverWarning, 2)
         tensors = [module.tensor for module in model.modules() if isinstance(module, Quantizer)]
-        for function in (self.slots.wishes.act_preprocess_func, self.slots.wishes.weight_preprocess_func):
+        for function in (self.factory.options.act_preprocess_func, self.factory.options.weight_preprocess_func):
             warn_of_unknown(function, tensors, stacklevel=2)
         watch(model, [layer for layer, _, _ in chosen])
         leave_fast_path(model)
@@ -183,7 +183,7 @@ class QAT:
         ExecuTorch rounds every layer's output, also where the model does not. ``batches``, a few of the training data, show
         the ranges for that.
         """
-        return frozen_program(_live(net, "convert"), specs_of(input_spec), repr(self.config), batches)
+        return frozen_program(_live(net, "convert"), specs_of(input_spec), self.config, batches)
 
     def save_quantized_model(
         self, net: nn.Module, path: str | Path, input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...]

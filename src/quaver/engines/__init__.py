@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from quaver.engines.engine import Engine, Options
+from quaver.engines.engine import Engine, WriteOptions
 from quaver.errors import EngineError, QuaverWarning
 
 FOLDERS = ["openvino", "onnxruntime", "executorch"]
@@ -77,7 +77,7 @@ __all__ = [
     "DEFAULT",
     "ENGINES",
     "Engine",
-    "Options",
+    "WriteOptions",
     "by_package",
     "engine_of",
     "installed",

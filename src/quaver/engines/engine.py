@@ -1,12 +1,13 @@
 """What Quaver asks of an engine. Each is a folder beside this file with a class of this kind; nothing else names it.
 
-A folder has the same few files: ``__init__.py`` (what the engine can do), ``lowering.py`` and ``arithmetic.py`` (how it
-computes), ``writer.py`` (its file), ``runner.py`` (running it) and, where it shows its inside, ``inspection.py``. The first
-is imported with Quaver and must stay light; it imports the others when they are needed.
+A folder has the same few files, each with the functions that `Engine` calls: ``__init__.py`` (what the engine can do, as
+data), ``lowering.py`` (how it computes: ``lowering``, ``computes_exactly``), ``writer.py`` (its file: ``write``),
+``runner.py`` (running it: ``load``) and, where it shows its inside, ``inspection.py`` (``reveal``, ``profile``). The first
+is imported with Quaver and must stay light; the others are when they are needed.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from quaver.runtime.runner import Runner
 
 
-class Engine(ABC):
+class Engine:
     """An engine that runs programs. What it can do is data:
 
     ``name``: what configs and artefacts call it. ``package``: the Python package that it is, ``title`` its proper name, and
@@ -34,7 +35,7 @@ class Engine(ABC):
     quantizer between the two would be simulated and never executed. ``rounds_products``: it computes a product on integers
     only where the result is quantized at once. ``saturates``: on some processors it adds two products in 16 bits.
 
-    ``tells_layers``: it says what it executes (`profile`). ``remedy``: what to try where it died.
+    ``shows_inside``: it shows its tensors, and tells what it executes. ``remedy``: what to try where it died.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Engine(ABC):
     unsigned = True
     fuses_add = False
     rounds_products = False
-    tells_layers = False
+    shows_inside = False
     saturates = False
     remedy = "Run it on another engine, or install another version of this one."
 
@@ -61,6 +62,10 @@ class Engine(ABC):
     def can_write(self) -> bool:
         """Whether its files can be written here."""
         return self.is_installed
+
+    def file_in(self, tree: Path) -> Path:
+        """Where its file lies in the tree of a conversion."""
+        return tree / self.folder / f"model{self.suffix}"
 
     def saturates_here(self) -> bool:
         """Whether weights of full range overflow on this processor."""
@@ -76,46 +81,45 @@ class Engine(ABC):
         """An int8 program with the graph that the engine needs, where that is another."""
         return program
 
-    @abstractmethod
     def lowering(self) -> "Lowering":
         """A rewriter that turns an evaluation graph into one that computes as the engine does."""
+        return self._part("lowering").lowering()  # type: ignore[no-any-return]
 
     def computes_exactly(self, node: "fx.Node") -> bool:
         """Whether the engine gives the simulation's bits at a node of a frozen graph, given those of its inputs."""
-        return False
+        return bool(self._part("lowering").computes_exactly(node))
 
     def is_exact_here(self, origin: dict[str, Any]) -> bool:
         """Whether that holds on this processor, for an artefact of this origin."""
         return True
 
-    # its file
+    # its file, running it, looking inside it
 
-    @abstractmethod
-    def write(self, program: "Program", file: Path, origin: dict[str, Any], options: "Options") -> None:
+    def write(self, program: "Program", file: Path, origin: dict[str, Any], options: "WriteOptions") -> None:
         """Write a program in the engine's form, with its origin inside; an `EngineError` where that cannot be."""
+        self._part("writer").write(program, file, origin, options)
 
     def weights_beside(self, file: Path) -> Path | None:
         """The file beside an artefact that holds its weights, if it has one."""
         return None
 
-    # running it
-
-    @abstractmethod
     def load(self, file: Path, threads: int) -> "Runner":
         """A runner for a file that the engine reads."""
-
-    # looking inside it
+        return self._part("runner").load(file, threads)  # type: ignore[no-any-return]
 
     def reveal(self, file: Path, tensors: list[str], threads: int, apart: Collection[str]) -> "Revealed | None":
         """Runners that show these quantized tensors as well; None where the engine does not show its inside."""
-        return None
+        return self._part("inspection").reveal(file, tensors, threads, apart) if self.shows_inside else None
 
     def profile(self, file: Path, threads: int, batch: int, rounds: int) -> "Profile | None":
         """What the engine executes for a random batch, layer by layer; None where it does not tell."""
-        return None
+        return self._part("inspection").profile(file, threads, batch, rounds) if self.shows_inside else None
+
+    def _part(self, name: str) -> Any:
+        return import_module(f"{type(self).__module__}.{name}")
 
 
-class Options:
+class WriteOptions:
     """How files are to be written, and what writers of several engines share while they write one program."""
 
     def __init__(self, *, same_on_amx: bool = True) -> None:

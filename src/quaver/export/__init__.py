@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from quaver.config.check import check, one_of
-from quaver.engines import ENGINES, Engine, Options, suffixes
+from quaver.engines import ENGINES, Engine, WriteOptions, suffixes
 from quaver.errors import EngineError, StageError, StorageError
 from quaver.export.acceptance import compare
 from quaver.export.other_engine import cost_of_moving
@@ -40,7 +40,7 @@ def export(program: Program, path: str | Path, target: str = "openvino", *, same
 
 def export_each(program: Program, paths: Mapping[str, str | Path], *, same_on_amx: bool = True) -> list[Path]:
     """`export` for several engines, by name; what their files have in common is made once. All are written, or none."""
-    options = Options(same_on_amx=same_on_amx)
+    options = WriteOptions(same_on_amx=same_on_amx)
     drafts: dict[Path, Path] = {}
     files: list[Path] = []
     with ExitStack() as stack:
@@ -107,7 +107,7 @@ def _file(path: Path, engine: Engine) -> Path:
     return path
 
 
-def _write(program: Program, file: Path, engine: Engine, options: Options, facts: dict[str, Any]) -> None:
+def _write(program: Program, file: Path, engine: Engine, options: WriteOptions, facts: dict[str, Any]) -> None:
     """Everything that belongs to an artefact, in a folder of its own."""
     origin = origin_of(program, engine)
     engine.write(program, file, carried(origin), options)

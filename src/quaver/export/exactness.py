@@ -13,8 +13,7 @@ from torch import fx
 
 from quaver.engines import Engine
 from quaver.graph.nodes import is_dequantize, is_parameter, is_quantize, packet
-from quaver.int8.patterns import AVERAGES, BIASED, ELEMENTWISE
-from quaver.operators import ACTIVATIONS
+from quaver.operators import facts
 from quaver.program import EVAL, Program
 from quaver.program.quantized_tensors import quantize_nodes
 
@@ -38,7 +37,7 @@ def _ends_in_a_sum(value: fx.Node) -> bool:
         node = waiting.pop()
         if node.op != "call_function" or is_dequantize(node):
             continue
-        if packet(node) in ELEMENTWISE | AVERAGES:
+        if packet(node) in ("add", "mul") or facts(node).kind == "average":
             return True
         waiting += [source for source in node.all_input_nodes if source not in seen]
         seen.update(node.all_input_nodes)
@@ -56,9 +55,9 @@ def rounds_elsewhere(program: Program, engine: Engine) -> bool:
 def _is_rounded_layer(back: fx.Node) -> bool:
     """Whether a dequantize node gives what a layer and its activation compute, to one reader."""
     source: Any = back
-    while source.op == "call_function" and (is_dequantize(source) or is_quantize(source) or packet(source) in ACTIVATIONS):
+    while is_dequantize(source) or is_quantize(source) or facts(source).fused:
         source = source.args[0]
-    return source.op == "call_function" and packet(source) in BIASED and len(back.users) == 1
+    return facts(source).is_layer and len(back.users) == 1
 
 
 def is_measured_here() -> bool:

@@ -5,7 +5,7 @@ from torch import fx
 
 from quaver.engines import Engine
 from quaver.graph.nodes import is_dequantize, is_op, is_quantize, op_of, stored_weight
-from quaver.operators import WEIGHTED, pair_axis
+from quaver.operators import WEIGHTED, saturation_axis
 from quaver.program import EVAL, Program
 from quaver.program.views import read
 from quaver.quantizers.saturation import without_overflow
@@ -25,7 +25,7 @@ def _can_overflow(program: Program, node: fx.Node) -> bool:
     if is_quantize(weight.args[0]):  # computed by the model
         return False
     integers = read(program, str(stored_weight(weight).target)).float()
-    axis = pair_axis(node, op_of(node).type, tuple(integers.shape))
+    axis = saturation_axis(node, op_of(node).type, tuple(integers.shape))
     return axis is not None and not torch.equal(without_overflow(integers, axis), integers)
 
 

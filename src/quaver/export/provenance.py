@@ -25,7 +25,7 @@ def origin_of(program: Program, engine: Engine) -> dict[str, Any]:
         "quaver": __version__,
         "target": engine.name,
         "stage": program.stage.value,
-        "config": list(program.history),
+        "config": [step.words() for step in program.history],
         "source": hash_of(program),
         "inputs": [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in program.signature.tensors],
         "full_range": overflowing(program, engine),

@@ -1,20 +1,11 @@
 """What nodes do together: patterns that passes, lowerings and writers look for."""
 
-import math
-import operator
 from typing import Any
 
 from torch import fx
 
 from quaver.graph.nodes import argument, is_dequantize, is_quantize, packet, rank_of
-from quaver.operators import keeps_range, type_of
-
-BIASED = {"conv1d": 1, "conv2d": 1, "conv_transpose2d": 1, "linear": -1}
-"""Ops with a weight and a bias, and the output's channel axis."""
-
-_CLAMPS = frozenset({"relu", "relu6", "hardtanh", "clamp"})
-AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
-ELEMENTWISE = frozenset({"add", "mul"})
+from quaver.operators import clamp_bounds, facts, moves_values
 
 
 def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
@@ -33,25 +24,12 @@ def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
     return reader
 
 
-def limits_of(node: fx.Node) -> tuple[float, float] | None:
-    """Between which values an op clamps, if that is what it does."""
-    if node.op != "call_function" or packet(node) not in _CLAMPS:
-        return None
-    if packet(node) in ("relu", "relu6"):
-        return 0.0, math.inf if packet(node) == "relu" else 6.0
-    names = ("min_val", "max_val") if packet(node) == "hardtanh" else ("min", "max")
-    least, most = (argument(node, name) for name in names)
-    if isinstance(least, fx.Node) or isinstance(most, fx.Node):
-        return None  # tensors, known only when it runs
-    return float(-math.inf if least is None else least), float(math.inf if most is None else most)
-
-
 def is_rounded(node: fx.Node) -> bool:
     """Whether an op's result is quantized, behind a clamp at most, and not read otherwise."""
     if len(node.users) != 1:
         return False
     (reader,) = node.users
-    if limits_of(reader) is not None and len(reader.users) == 1:
+    if clamp_bounds(reader) is not None and len(reader.users) == 1:
         (reader,) = reader.users
     return is_quantize(reader)
 
@@ -64,14 +42,7 @@ def two(sizes: Any) -> list[int]:
 
 def moves(node: fx.Node) -> bool:
     """Whether an op moves or selects values and computes none."""
-    if node.target is operator.getitem or packet(node) in ("pad", "stack"):
-        return True
-    return keeps_range(node, type_of(node) or "")
-
-
-def compares(node: fx.Node) -> bool:
-    """Whether an op only compares values with bounds: a clamp."""
-    return packet(node) in _CLAMPS
+    return moves_values(node) or facts(node).kind == "pad" or packet(node) == "stack"
 
 
 def on_integers(node: fx.Node) -> bool:

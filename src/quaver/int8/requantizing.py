@@ -13,8 +13,9 @@ from torch import Tensor, fx
 from quaver.graph.nodes import is_dequantize, is_quantize, note_integers
 from quaver.graph.rewriter import Lowering
 from quaver.int8.kernels import stored_integers
-from quaver.int8.patterns import is_rounded, limits_of
+from quaver.int8.patterns import is_rounded
 from quaver.int8.requantize import Output
+from quaver.operators import clamp_bounds
 from quaver.quantizers.arithmetic import dequantize
 
 
@@ -56,7 +57,7 @@ class RequantizingLowering(Lowering):
     def rounded(self, reader: fx.Node, output: Output) -> fx.Node | None:
         """The integers that ``reader`` quantizes to, where the engine computes them in one step with the op in front."""
         node: Any = reader.args[0]
-        limits = limits_of(node)
+        limits = clamp_bounds(node)
         if limits is not None:
             ends = (int(type(self).quantized(torch.tensor(limit), *output)) for limit in limits)
             output, node = Output(output.scale, *ends), node.args[0]

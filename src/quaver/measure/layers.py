@@ -12,7 +12,8 @@ from quaver.engines.file_graph import FileNode
 from quaver.engines.inspection import ExecutedLayer, Role
 from quaver.errors import EngineError
 from quaver.operators import WEIGHTED as WEIGHTED_OPS
-from quaver.passes.reasons import TOGETHER, host_in
+from quaver.program.reason import ComputedWith
+from quaver.program.record import why_in
 from quaver.runtime.artefact import provenance
 
 INT8 = frozenset({"i8", "u8"})
@@ -62,7 +63,7 @@ def layers(path: Path, engine: str, *, threads: int = 1, batch: int = 1, rounds:
     """Every layer that the engine executed for a random batch, in its order; times are over ``rounds`` calls."""
     profile = by_package(engine).profile(path, threads, batch, rounds)
     if profile is None:
-        telling = " and ".join(one.package for one in ENGINES.values() if one.tells_layers)
+        telling = " and ".join(one.package for one in ENGINES.values() if one.shows_inside)
         raise EngineError(f"{path}: {engine} does not tell what it executes. Layers are shown for {telling}.")
     names, whole = _Names(profile.file, path), sum(layer.microseconds for layer in profile.layers) or 1.0
     return [
@@ -140,9 +141,9 @@ class _Names:
             self.known[_plain(source.name)] = tensor
             while source.inputs and source.kind != "rounding" and source.weight() is None:
                 source = source.inputs[0]
-            host = host_in(records[tensor]["reason"], TOGETHER)
-            if host and source.weight() is not None:
-                self.known[_plain(source.name)] = host
+            why = why_in(records[tensor])
+            if isinstance(why, ComputedWith) and source.weight() is not None:
+                self.known[_plain(source.name)] = why.host
 
     def _by_weights(self, nodes: list[FileNode], records: list[Any]) -> None:
         readers = defaultdict(list)

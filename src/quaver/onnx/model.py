@@ -13,9 +13,10 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass, LiftConstantsTo
 from torch import Tensor, fx
 
 from quaver.errors import EngineError, StageError
-from quaver.graph.nodes import argument, is_dequantize, is_quantize, op_of, packet
-from quaver.int8.patterns import limits_of, two
+from quaver.graph.nodes import argument, calls, is_dequantize, is_quantize, op_of, packet
+from quaver.int8.patterns import two
 from quaver.onnx.editing import array_of, constant, operand, replace
+from quaver.operators import clamp_bounds
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.quantized_tensors import quantized_tensors, rounded_name
@@ -24,7 +25,6 @@ from quaver.silence import silenced
 
 OPSET = 20
 
-_AVERAGES = ("avg_pool2d", "avg_pool3d")
 _BIASED = ("Conv", "ConvTranspose", "Gemm")
 
 
@@ -93,12 +93,12 @@ def for_onnx(program: Program) -> Flat:
             whole = torch.iinfo(dtype)
             if (low, high) != (whole.min, whole.max):
                 bounds = [float(np.float32(scale) * (end - zero)) for end in (low, high)]
-                limits = limits_of(x) if len(x.users) == 1 else None
+                limits = clamp_bounds(x) if len(x.users) == 1 else None
                 if limits is not None:  # one clamp for both: behind two, ONNX Runtime does not see the convolution
                     bounds, x = [min(max(limit, bounds[0]), bounds[1]) for limit in limits], x.args[0]
                 with graph.inserting_before(node):
                     node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
-        elif node.op == "call_function" and packet(node) in _AVERAGES and argument(node, "divisor_override"):
+        elif calls(node, "avg_pool2d", "avg_pool3d") and argument(node, "divisor_override"):
             spell_out_divisor(graph, node)
         elif node.op == "call_function" and packet(node) == "pad" and argument(node, "mode") == "circular":
             spell_out_wrapping(graph, node)

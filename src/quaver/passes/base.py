@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from quaver.errors import StageError
 from quaver.program import Program, Stage
+from quaver.program.history import PassApplied
 
 
 class Pass(ABC):
@@ -27,7 +28,7 @@ class Pass(ABC):
         result = self.rewrite(program)
         for graph in result.graphs.values():
             graph.lint()
-        result.history = (*program.history, repr(self))
+        result.history = (*program.history, PassApplied.of(type(self).__qualname__, vars(self)))
         return result
 
     @abstractmethod

@@ -17,16 +17,17 @@ from quaver.engines import Engine
 from quaver.errors import ConfigError
 from quaver.graph.nodes import copy_graph, is_fake_quant, is_op, op_of, ops_by_name, packet, quantizer_of, tensor_notes
 from quaver.int8.patterns import foldable_batch_norm
-from quaver.operators import activation_inputs, channel_axis, keeps_range, never_negative, pair_axis, weight_of
-from quaver.passes.reasons import CLAMPS, why_float
+from quaver.operators import activation_inputs, channel_axis, facts, moves_values, never_negative, saturation_axis, weight_of
+from quaver.passes.reasons import why_float
 from quaver.passes.tensor_names import free_name, tensor_name
 from quaver.program import EVAL, TRAIN, OpPlan, Placements, Program, Stage
+from quaver.program.reason import ONLY_IN_TRAINING, Reason
 from quaver.program.views import mount, read
 from quaver.quantizers import PACT, Observer, Quantizer
 from quaver.quantizers.make import make
 
 
-def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], engine: Engine) -> Program:
+def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, Reason], engine: Engine) -> Program:
     """A prepared program with a quantizer wherever ``plan``, or an earlier pass, wishes one."""
     if program.stage is Stage.PREPARED and program.placements.target != engine.name:
         raise ConfigError(
@@ -49,7 +50,7 @@ def end_of(node: fx.Node) -> fx.Node:
     last = foldable_batch_norm(node) or node
     if len(last.users) == 1:
         (reader,) = last.users
-        if is_op(reader) and op_of(reader).type in CLAMPS:
+        if facts(reader).bounds is not None:
             return reader
     return last
 
@@ -65,7 +66,7 @@ def strip(graph: fx.Graph) -> fx.Graph:
 
 
 class _Placing:
-    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, str], engine: Engine) -> None:
+    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, Reason], engine: Engine) -> None:
         self.old = program
         self.plan = plan
         self.declined = declined
@@ -73,7 +74,6 @@ class _Placing:
         self.engine = engine
         self.graphs = {mode: strip(graph) for mode, graph in program.graphs.items()}
         self.ops = {mode: ops_by_name(graph) for mode, graph in self.graphs.items()}
-        self.types: dict[fx.Node, str] = {node: op_of(node).type for node in self.ops[EVAL].values()}
         self.root = program.placements.root or program.free_name("quantizers")
         self.modules: dict[str, Quantizer] = {}
         self.weights: dict[str, str] = {}
@@ -82,7 +82,7 @@ class _Placing:
         self.moved: dict[fx.Node, str] = {
             result: name
             for name, wish in plan.items()
-            if wish.inputs and keeps_range(self.ops[EVAL][name], self.types[self.ops[EVAL][name]])
+            if wish.inputs and moves_values(self.ops[EVAL][name])
             for result in results(self.ops[EVAL][name])
         }
 
@@ -93,7 +93,7 @@ class _Placing:
         groups = self.groups()
         known: dict[fx.Node, bool] = {}  # asked before the first quantizer stands in the way
         signed = [
-            not (self.engine.unsigned and all(never_negative(tensor, self.types, known) for tensor in self.sources(group)))
+            not (self.engine.unsigned and all(never_negative(tensor, known) for tensor in self.sources(group)))
             for group in groups
         ]
         for group, one in zip(groups, signed, strict=True):
@@ -126,7 +126,7 @@ class _Placing:
     def place_weight(self, name: str, options: dict[str, Any]) -> None:
         node = self.ops[EVAL][name]
         op_type = op_of(node).type
-        weight = weight_of(node, op_type)
+        weight = weight_of(node)
         assert weight is not None
         parameter = str(weight.target)
         axis = channel_axis(op_type)
@@ -136,7 +136,7 @@ class _Placing:
             title = f"{parameter}_axis{axis % 2}"
         if title not in self.modules:
             shape = tuple(read(self.old, parameter).shape)
-            own: dict[str, Any] = {"pairs": pair_axis(node, op_type, shape)} if options.get("pairs") else {}
+            own: dict[str, Any] = {"pairs": saturation_axis(node, op_type, shape)} if options.get("pairs") else {}
             if "axis" in options:
                 own["axis"] = axis
             self.modules[title] = self.quantizer(title, options | own)
@@ -146,7 +146,7 @@ class _Placing:
         self.roles[name]["weight"] = title
         for mode, ops in self.ops.items():
             if name in ops:
-                stored = weight_of(ops[name], op_type)
+                stored = weight_of(ops[name])
                 assert stored is not None
                 placed = [user for user in stored.users if quantizer_of(user) == title]
                 ops[name].replace_input_with(stored, placed[0] if placed else self.call(mode, title, stored, 0))
@@ -283,4 +283,4 @@ class _Placing:
     def explain_the_rest(self) -> None:
         only_trained = [name for name in self.ops[TRAIN] if name not in self.ops[EVAL]]
         self.reasons = why_float(self.ops[EVAL], frozenset(self.plan), self.reasons)
-        self.reasons |= dict.fromkeys(only_trained, "runs only in training")
+        self.reasons |= dict.fromkeys(only_trained, ONLY_IN_TRAINING)

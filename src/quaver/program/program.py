@@ -13,8 +13,10 @@ from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import QuaverWarning, StageError
 from quaver.graph.nodes import Op, copy_graph, is_op, op_of
 from quaver.program.empty import empty_shape
+from quaver.program.history import PassApplied
 from quaver.program.placements import Placements
 from quaver.program.printer import table
+from quaver.program.reason import Because
 from quaver.program.record import OpRecord
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
@@ -24,7 +26,7 @@ from quaver.quantizers import Observer, Quantizer
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
-    | {"trained_as", "viewed_as", "_compiled", "_quantizer_optimizer"}
+    | {"_compiled", "_quantizer_optimizer"}
 )
 
 
@@ -47,7 +49,7 @@ class Program(nn.Module):
         stage: Stage = Stage.FLOAT,
         placements: Placements | None = None,
         records: tuple[OpRecord, ...] = (),
-        history: tuple[str, ...] = (),
+        history: tuple[PassApplied, ...] = (),
         for_test: bool = False,
     ) -> None:
         super().__init__()
@@ -66,9 +68,6 @@ class Program(nn.Module):
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
         self._quantizer_optimizer: Any = None
-        # quant_aware notes here what it made of this program, so that for_test=True finds the same quantizers.
-        self.trained_as: list[tuple[Any, Program]] = []
-        self.viewed_as: dict[Any, Program] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module, but a program's own fields stay its own where the model has a child of that name."""
@@ -258,11 +257,9 @@ class Program(nn.Module):
         roles = self.placements.roles.get(op.name, {})
         thresholds = {role: self._threshold(name) for role, name in roles.items()}
         quantized = op.name in self.placements.quantized
-        reason = "" if quantized else self.placements.reasons.get(op.name, self._no_reason())
-        return OpRecord(op.name, op.type, op.scope, op.source, quantized, reason, thresholds)
-
-    def _no_reason(self) -> str:
-        return "the program is not quantized yet" if self.stage is Stage.FLOAT else "no pass was asked to quantize it"
+        unknown = "the program is not quantized yet" if self.stage is Stage.FLOAT else "no pass was asked to quantize it"
+        why = None if quantized else self.placements.reasons.get(op.name, Because(unknown))
+        return OpRecord(op.name, op.type, op.scope, op.source, quantized, why, thresholds)
 
     def _threshold(self, name: str) -> list[float]:
         weight = self.placements.weights.get(name)

@@ -11,3 +11,10 @@ class ToyLowering(Lowering):
             if is_quantize(node):
                 note_integers(self.copies[node], node)
         return self.result
+
+
+lowering = ToyLowering
+
+
+def computes_exactly(node):
+    return False

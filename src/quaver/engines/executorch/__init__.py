@@ -1,16 +1,11 @@
 """ExecuTorch 1.4 with the XNNPACK delegate."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from quaver.engines.engine import Engine, Options
+from quaver.engines.engine import Engine
 
 if TYPE_CHECKING:
-    from torch import fx
-
-    from quaver.graph.rewriter import Lowering
     from quaver.program import Program
-    from quaver.runtime.runner import Runner
 
 
 class ExecuTorch(Engine):
@@ -24,20 +19,8 @@ class ExecuTorch(Engine):
     reads = (".pte",)
     folder = "mobile"
     op_types = (
-        "conv2d",
-        "depthwise_conv2d",
-        "conv2d_transpose",
-        "mul",
-        "elementwise_add",
-        "elementwise_mul",
-        "pool2d",
-        "mean",
-        "concat",
-        "flatten",
-        "reshape",
-        "transpose",
-        "slice",
-        "assign",
+        *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "elementwise_add", "elementwise_mul", "pool2d", "mean"),
+        *("concat", "flatten", "reshape", "transpose", "slice", "assign"),
     )
     remedy = "Run it on another engine (openvino, onnx), or install another version of executorch."
 
@@ -53,30 +36,6 @@ class ExecuTorch(Engine):
         from quaver.engines.executorch.mobile_form import mobile_form
 
         return mobile_form(program)
-
-    def lowering(self) -> "Lowering":
-        """From integers to integers; sums in fixed point."""
-        from quaver.engines.executorch.lowering import XNNPACKLowering
-
-        return XNNPACKLowering()
-
-    def computes_exactly(self, node: "fx.Node") -> bool:
-        """What it rounds in one step with the op in front, and what moves or compares."""
-        from quaver.engines.executorch.lowering import computes_exactly
-
-        return computes_exactly(node)
-
-    def write(self, program: "Program", file: Path, origin: dict[str, Any], options: Options) -> None:
-        """XNNPACK gets all that it takes, ExecuTorch's own kernels the rest."""
-        from quaver.engines.executorch.writer import serialized
-
-        file.write_bytes(serialized(program))
-
-    def load(self, file: Path, threads: int) -> "Runner":
-        """With XNNPACK."""
-        from quaver.engines.executorch.runner import load
-
-        return load(file, threads)
 
 
 ENGINE = ExecuTorch()

@@ -10,18 +10,17 @@ from quaver.engines.executorch import arithmetic
 from quaver.graph.nodes import argument, is_dequantize, is_quantize, is_stored, packet
 from quaver.int8 import requantize
 from quaver.int8.kernels import fixed_integers
-from quaver.int8.patterns import AVERAGES, BIASED, ELEMENTWISE, compares, is_rounded, moves, on_integers, two
+from quaver.int8.patterns import is_rounded, moves, on_integers, two
 from quaver.int8.requantize import Output
 from quaver.int8.requantizing import RequantizingLowering
+from quaver.operators import facts
 
 aten = torch.ops.aten
-
-_MATRIX_PRODUCTS = frozenset({"matmul", "mm"})
 
 
 def weight_in_int8(node: fx.Node) -> fx.Node | None:
     """The dequantized weight of an op that XNNPACK runs in int8; none for an op that it runs in float."""
-    if node.op != "call_function" or packet(node) not in _MATRIX_PRODUCTS | BIASED.keys() or not is_rounded(node):
+    if not facts(node).has_weight or not is_rounded(node):
         return None
     x, weight = node.args[:2]
     if not is_dequantize(x) or not is_dequantize(weight) or not is_stored(weight.args[0]):  # type: ignore[union-attr]
@@ -47,9 +46,9 @@ class XNNPACKLowering(RequantizingLowering):
 
     def computed(self, node: fx.Node, x: fx.Node, x_scale: Any, y: fx.Node, y_scale: Any, output: Output) -> fx.Node | None:
         """The integers of an op's result, where it has a kernel on integers."""
-        name = packet(node)
-        if weight_in_int8(node) is not None and name in BIASED:
-            axes, arguments = (int(name == "conv_transpose2d"), BIASED[name]), tuple(node.args[3:])
+        name, op = packet(node), facts(node)
+        if weight_in_int8(node) is not None and op.is_layer:
+            axes, arguments = (op.weight.channel_axis, op.weight.output_axis), tuple(node.args[3:])
             bias = argument(node, "bias")
             return self.call(requantize.biased, node.target, x, y, bias, x_scale, y_scale, axes, arguments, output)
         if weight_in_int8(node) is not None:
@@ -67,13 +66,16 @@ class XNNPACKLowering(RequantizingLowering):
         return None
 
 
+lowering = XNNPACKLowering
+
+
 def computes_exactly(node: fx.Node) -> bool:
     """Whether XNNPACK gives the simulation's bits, given those of the op's inputs."""
     if is_quantize(node):
         return True
-    name = packet(node)
-    if name in BIASED:
+    name, op = packet(node), facts(node)
+    if op.is_layer:
         return weight_in_int8(node) is not None
-    if name in ELEMENTWISE | AVERAGES:
+    if name in ("add", "mul") or op.kind == "average":
         return on_integers(node) and is_rounded(node)
-    return moves(node) or compares(node) or name in ("hardswish", "hardsigmoid", "leaky_relu")
+    return moves(node) or op.kind == "clamp" or name in ("hardswish", "hardsigmoid", "leaky_relu")

@@ -7,7 +7,7 @@ from quaver.engines.executorch.step_limits import fit_steps
 from quaver.errors import StageError
 from quaver.graph.nodes import copy_graph, is_dequantize, is_quantize, is_written, op_of, ops_by_name, tensor_notes
 from quaver.grid import Grid
-from quaver.operators import activation_inputs, keeps_range, never_negative
+from quaver.operators import activation_inputs, moves_values, never_negative
 from quaver.passes.placement import end_of, results
 from quaver.passes.quantized_ops import pair
 from quaver.program import EVAL, Program, Stage
@@ -23,11 +23,10 @@ def mobile_form(program: Program) -> Program:
         if is_quantize(node) or is_dequantize(node):
             make_signed(node)
     ops = ops_by_name(graph)
-    types = {node: op_of(node).type for node in ops.values()}
     for record in program.records:
         computes_on_integers = any(role.startswith("input") for role in record.thresholds)
         if record.quantized and computes_on_integers and record.name in ops:
-            round_output(graph, ops[record.name], record.thresholds.get("output", []), types)
+            round_output(graph, ops[record.name], record.thresholds.get("output", []))
     fit_steps(program, graph)
     return program.copy(graphs={EVAL: graph}, stage=Stage.MOBILE)
 
@@ -41,7 +40,7 @@ def make_signed(node: fx.Node) -> None:
             node.meta = tensor_notes(node, dtype=torch.int8)
 
 
-def round_output(graph: fx.Graph, node: fx.Node, threshold: list[float], types: dict[fx.Node, str]) -> None:
+def round_output(graph: fx.Graph, node: fx.Node, threshold: list[float]) -> None:
     """Put a pair behind an op whose output somebody reads unrounded."""
     for last in results(node) if node.users and results(node) != [node] else [end_of(node)]:
         unrounded = [reader for reader in last.users if not is_quantize(reader)]
@@ -50,20 +49,20 @@ def round_output(graph: fx.Graph, node: fx.Node, threshold: list[float], types: 
         rounded = next((next(iter(reader.users)) for reader in last.users if is_quantize(reader)), None)
         if rounded is None:
             with graph.inserting_before(last.next):
-                rounded = pair(graph, last, inherited(node, types[node]) or observed(node, last, threshold, types))
+                rounded = pair(graph, last, inherited(node) or observed(node, last, threshold))
         for reader in unrounded:
             reader.replace_input_with(last, rounded)
 
 
-def inherited(node: fx.Node, op_type: str) -> Parameters | None:
+def inherited(node: fx.Node) -> Parameters | None:
     """The grid of an op that only moves values: its input's."""
     inputs = activation_inputs(node)
-    if keeps_range(node, op_type) and inputs and is_dequantize(inputs[0]):
+    if moves_values(node) and inputs and is_dequantize(inputs[0]):
         return inputs[0].args[1:]  # type: ignore[return-value]
     return None
 
 
-def observed(node: fx.Node, last: fx.Node, threshold: list[float], types: dict[fx.Node, str]) -> Parameters:
+def observed(node: fx.Node, last: fx.Node, threshold: list[float]) -> Parameters:
     """The grid for the range that was observed in training."""
     if not threshold:
         raise StageError(
@@ -71,7 +70,7 @@ def observed(node: fx.Node, last: fx.Node, threshold: list[float], types: dict[f
             "Run training batches through the prepared program before freezing it; for a live model, give "
             "QAT.convert(net, input_spec, batches) some."
         )
-    signed = not never_negative(last, types)
+    signed = not never_negative(last)
     grid = Grid(8, signed, narrow=False)
     scale = float(scale_of(torch.tensor(threshold[0]), grid))
     return (scale, 0, grid.low, grid.high, torch.int8) if signed else (scale, -128, -128, 127, torch.int8)

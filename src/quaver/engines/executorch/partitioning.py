@@ -17,17 +17,16 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from quaver.engines.executorch.lowering import pool_of, weight_in_int8
 from quaver.graph.nodes import argument, is_dequantize, is_op, is_stored, notes_of, op_of, packet
 from quaver.int8.kernels import fixed_integers
-from quaver.int8.patterns import is_rounded, limits_of
+from quaver.int8.patterns import is_rounded
 from quaver.int8.requantize import fitted
-from quaver.operators import activation_inputs, keeps_range
+from quaver.operators import activation_inputs, clamp_bounds, facts, moves_values, packets_of
 from quaver.passes.quantized_ops import pair, quantized
 from quaver.program.views import read
 
 aten = torch.ops.aten
 
 LOW, HIGH = -128, 127
-_FUSES_CLAMP = frozenset({"conv1d", "conv2d", "conv_transpose2d", "linear"})
-_MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
+_MATRIX_PRODUCTS = packets_of("matrix product")
 
 
 def for_xnnpack(module: fx.GraphModule, example: tuple[Tensor, ...]) -> None:
@@ -144,7 +143,7 @@ def spell_out_weight(module: fx.GraphModule, node: fx.Node) -> None:
 
 def stored_weight(node: fx.Node) -> fx.Node | None:
     """The dequantized weight of an op that has one."""
-    if node.op != "call_function" or packet(node) not in _FUSES_CLAMP | _MATRIX_PRODUCTS:
+    if not facts(node).has_weight:
         return None
     weight = node.args[1]
     return weight if is_dequantize(weight) and is_stored(weight.args[0]) else None  # type: ignore[union-attr,return-value]
@@ -164,7 +163,7 @@ def settle_bounds(module: fx.GraphModule, node: fx.Node) -> None:
     """
     arguments: Any = node.args
     source, scale, zero_point, low, high, dtype = arguments
-    limits = limits_of(source)
+    limits = clamp_bounds(source)
     if limits is None and is_on_grid(source, node.args[1:]):
         return
     bottom, top = (
@@ -176,15 +175,14 @@ def settle_bounds(module: fx.GraphModule, node: fx.Node) -> None:
         node.args = (source, *node.args[1:])
     if (bottom, top) == (LOW - zero_point, HIGH - zero_point):
         return
-    fuses = source.op == "call_function" and packet(source) in _FUSES_CLAMP
-    inner = source if fuses else pair(module.graph, source, (scale, zero_point, LOW, HIGH, dtype))
+    inner = source if facts(source).is_layer else pair(module.graph, source, (scale, zero_point, LOW, HIGH, dtype))
     clamp = module.graph.call_function(aten.hardtanh.default, (inner, bottom * scale, top * scale))
     node.args = (clamp, *node.args[1:])
 
 
 def is_on_grid(node: fx.Node, grid: tuple[Any, ...]) -> bool:
     """Whether a tensor was moved there from tensors on the same grid."""
-    if not is_op(node) or not keeps_range(node, op_of(node).type):
+    if not is_op(node) or not moves_values(node):
         return False
     return all(is_dequantize(tensor) and tensor.args[1:] == grid for tensor in activation_inputs(node))
 
@@ -193,7 +191,7 @@ def round_before_moving(module: fx.GraphModule, node: fx.Node) -> None:
     """Move integers of the output's grid: a max pool or a concatenation in int8 takes its inputs for that, unasked."""
     source = node.args[0]
     assert isinstance(source, fx.Node)
-    if not is_op(source) or not keeps_range(source, op_of(source).type):
+    if not is_op(source) or not moves_values(source):
         return
     for tensor in activation_inputs(source):
         if is_dequantize(tensor) and tensor.args[1:3] != node.args[1:3]:
@@ -252,7 +250,7 @@ _REWRITES: tuple[tuple[Collection[str], Callable[[fx.GraphModule, fx.Node], None
     ({"adaptive_avg_pool2d", "adaptive_max_pool2d"}, pool_plainly),
     ({"avg_pool2d"}, convolve),
     (_MATRIX_PRODUCTS, to_linear),
-    (_FUSES_CLAMP | _MATRIX_PRODUCTS, spell_out_weight),
+    (packets_of("convolution", "linear") | _MATRIX_PRODUCTS, spell_out_weight),
     ({"quantize_per_tensor"}, settle_bounds),
     ({"quantize_per_tensor"}, round_before_moving),
     ({"mean"}, keep_dimensions),

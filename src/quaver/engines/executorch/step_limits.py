@@ -5,8 +5,8 @@ import math
 from torch import fx
 
 from quaver.graph.nodes import is_dequantize, is_quantize, packet
-from quaver.int8.patterns import limits_of
 from quaver.int8.requantize import single
+from quaver.operators import clamp_bounds
 from quaver.program import Program
 from quaver.program.views import read
 
@@ -30,7 +30,7 @@ def fit_steps(program: Program, graph: fx.Graph) -> None:
 
 def coarsest(program: Program, node: fx.Node) -> float:
     """The largest step of the sums of the op that gives ``node``, behind a clamp or not; 0 for what is computed in float."""
-    if limits_of(node) is not None:
+    if clamp_bounds(node) is not None:
         node = node.args[0]  # type: ignore[assignment]
     if node.op != "call_function" or not node.args or not is_dequantize(node.args[0]):
         return 0.0

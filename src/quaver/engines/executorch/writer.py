@@ -2,12 +2,14 @@
 
 import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 from torch.fx.passes.infra.pass_base import PassResult
 
+from quaver.engines.engine import WriteOptions
 from quaver.engines.executorch.partitioning import float_weights, for_xnnpack, shapes, split
 from quaver.engines.executorch.runner import FACTS, sealed
 from quaver.errors import EngineError, QuaverWarning, StageError
@@ -16,6 +18,11 @@ from quaver.silence import silenced
 
 _ODD = 97
 """A batch that no model has anywhere by chance."""
+
+
+def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
+    """Write a program as ``model.pte``."""
+    file.write_bytes(serialized(program))
 
 
 def serialized(program: Program, origin: dict[str, Any] | None = None) -> bytes:

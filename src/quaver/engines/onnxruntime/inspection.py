@@ -4,6 +4,7 @@ import json
 import statistics
 import tempfile
 from collections import defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ _KINDS = kinds(
 )
 
 
-def reveal(file: Path, names: list[str], threads: int) -> Revealed:
+def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -> Revealed:
     """The model with these tensors as further outputs."""
     import onnx
 

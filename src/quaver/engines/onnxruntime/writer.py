@@ -11,7 +11,7 @@ import onnx_ir as ir
 import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from quaver.engines.engine import Options
+from quaver.engines.engine import WriteOptions
 from quaver.engines.onnxruntime.arithmetic import ZERO, quantized
 from quaver.int8.requantize import fitted
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, only_reader, operand, replace
@@ -21,7 +21,7 @@ from quaver.program import Program
 _CLAMPS = ("Relu", "Clip")
 
 
-def write(program: Program, file: Path, origin: dict[str, Any], options: Options) -> None:
+def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write a program as ``model.onnx``."""
     model = for_onnxruntime(shared_model(program, options.shared))
     file.write_bytes(checked_proto(model, origin).SerializeToString())
@@ -43,7 +43,7 @@ def store_signed_as_unsigned(graph: ir.Graph) -> None:
     for node in graph:
         if node.op_type == "QuantizeLinear" and operand(node, 2).dtype is ir.DataType.INT8:
             node.replace_input_with(2, shifted)
-            node.outputs[0].dtype = ir.DataType.UINT8
+            node.outputs[0].type = ir.TensorType(ir.DataType.UINT8)  # its own: copies of a model share types
             for reader, _ in node.outputs[0].uses():
                 if reader.op_type == "DequantizeLinear":
                     reader.replace_input_with(2, shifted)

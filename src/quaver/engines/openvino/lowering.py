@@ -23,21 +23,16 @@ from quaver.graph.nodes import (
 )
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
-from quaver.int8.patterns import BIASED, foldable_batch_norm
-from quaver.operators import ACTIVATIONS
+from quaver.int8.patterns import foldable_batch_norm, moves, on_integers
+from quaver.operators import ends_layer, facts
 from quaver.quantizers.arithmetic import dequantize
 
-_AVERAGES = frozenset({"avg_pool2d", "adaptive_avg_pool2d", "mean"})
-_MATRIX_PRODUCTS = frozenset({"matmul", "mm", "bmm"})
-UNSHIFTED = _AVERAGES | {"add", "mul", "max_pool2d", "upsample_nearest2d", "flatten", "reshape", "view", "pixel_shuffle"}
-_MOVES = frozenset({"chunk", "getitem", "permute", "split", "split_with_sizes", "transpose"})
-_TAKE_SIGNED = frozenset({"linear", "conv_transpose2d"})
 _HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
 
 
 def adds_in_place(convolved: fx.Node, shortcut: fx.Node) -> bool:
     """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads from it."""
-    while packet(convolved) not in BIASED:  # its batch norm, its activation
+    while not facts(convolved).is_layer:  # its batch norm, its activation
         convolved = convolved.args[0]  # type: ignore[assignment]
     return convolved.args[0] is not shortcut
 
@@ -74,21 +69,22 @@ class OpenVINOLowering(Lowering):
             return self.spared(self.copy(node))
         if node.op != "call_function":
             return None
-        name, known = packet(node), [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
-        if name in BIASED and known[1]:
-            return self.biased(node, BIASED[name])
-        if name in _MATRIX_PRODUCTS and any(known):
+        name, op = packet(node), facts(node)
+        known = [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
+        if op.is_layer and known[1]:
+            return self.biased(node)
+        if op.kind == "matrix product" and any(known):
             (x, x_scale), (y, y_scale) = (self.integers.get(arg, (arg, 1.0)) for arg in node.args[:2])  # type: ignore[arg-type]
             return self.call(kernels.matrix_product, node.target, x, y, x_scale, y_scale)
         if name == "add":
             return self.added(node)
         if name == "relu" and node.args[0] in self.sums:
             return self.relu(node)
-        if name in ACTIVATIONS and node.args[0] in self.convolved and len(node.args[0].users) == 1:  # type: ignore[union-attr]
+        if op.fused and node.args[0] in self.convolved and len(node.args[0].users) == 1:  # type: ignore[union-attr]
             self.convolved.add(node)
         if name in _HARD and node.args[0] in self.convolved:
             return self.call(_HARD[name], node.args[0])
-        if name in _AVERAGES and known[0] and not node.kwargs:
+        if op.kind == "average" and known[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
         return None
@@ -152,14 +148,14 @@ class OpenVINOLowering(Lowering):
         Linear layers and transposed convolutions take signed integers, and a convolution in front of them rounds without
         the shift; whatever else rounds for them adds it all the same, and takes it off again.
         """
-        name = packet(reader) if reader.op == "call_function" else ""
-        if name in _TAKE_SIGNED:
+        op = facts(reader)
+        if op.reads_signed == "either":
             return not convolved
-        if name not in _MOVES and name != "cat":
-            return name not in UNSHIFTED
+        if op.reads_signed != "moved":
+            return op.reads_signed == "shifted"
         behind = [back for user in reader.users for back in (user.users if is_quantize(user) else [user])]
         rounded = [one for one in behind if is_fake_quant(one) or is_dequantize(one)]
-        if name != "cat" and rounded:  # what is rounded behind a move is stored anew there, and here as it comes
+        if op.type != "concat" and rounded:  # what is rounded behind a move is stored anew there, and here as it comes
             return not convolved
         return any(self.shifted(one, convolved) for one in rounded) or any(
             self.reads_shifted(one, convolved) for one in behind if one not in rounded
@@ -168,8 +164,8 @@ class OpenVINOLowering(Lowering):
     def by_convolution(self, x: Any) -> bool:
         """Whether a convolution gives ``x``, with its batch norm, an activation or a sum; a linear layer is none."""
         while x in self.convolved or x in self.sums:
-            if packet(x) in BIASED:
-                return packet(x) != "linear"
+            if facts(x).is_layer:
+                return facts(x).kind == "convolution"
             x = next((operand for operand in x.args[:2] if operand in self.convolved or operand in self.sums), None)
         return False
 
@@ -179,11 +175,11 @@ class OpenVINOLowering(Lowering):
         self.sums[node] = (self.call(node.target, steps), scale, shifted)
         return self.spared(self.call(dequantize, *self.sums[node][:2]))
 
-    def biased(self, node: fx.Node, channels: int) -> fx.Node:
+    def biased(self, node: fx.Node) -> fx.Node:
         """A convolution or linear layer, with its batch norm."""
         weight, weight_scale = self.integers[node.args[1]]  # type: ignore[index]
         x, x_scale = self.integers.get(node.args[0], (node.args[0], 1.0))  # type: ignore[arg-type]
-        bias, arguments = argument(node, "bias"), tuple(node.args[3:])
+        bias, arguments, channels = argument(node, "bias"), tuple(node.args[3:]), facts(node).weight.output_axis
         norm = foldable_batch_norm(node)
         if norm is not None:
             statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var", "eps")]
@@ -203,3 +199,48 @@ class OpenVINOLowering(Lowering):
             self.copies[value] = self.copy(value)
             self.done.add(value)
         return value
+
+
+lowering = OpenVINOLowering
+
+
+# where it gives the bits of the simulation
+
+
+def computes_exactly(node: fx.Node) -> bool:
+    """Given the bits of its inputs: measured by `benchmarks/engine_patterns.py`."""
+    if is_quantize(node):
+        return _rounded_as_simulated(node)
+    name, op = packet(node), facts(node)
+    if op.is_layer or op.kind == "average":
+        return on_integers(node)
+    if name in ("hardswish", "hardsigmoid"):  # oneDNN's own order of operations is simulated behind a layer
+        return facts(node.args[0]).is_layer
+    if name == "add":
+        return _of_two_tensors(node) and _added_as_simulated(node)
+    if name == "mul":
+        return _of_two_tensors(node)
+    return moves(node) or op.kind == "clamp" or name == "leaky_relu"
+
+
+def _rounded_as_simulated(node: fx.Node) -> bool:
+    """Whether it is known if OpenVINO adds 128 to a signed tensor before it rounds: that depends on who reads it."""
+    _, _, zero, low = node.args[:4]
+    readers = [reader for back in node.users for reader in back.users]
+    is_signed = bool(low < zero)  # type: ignore[operator]
+    return not is_signed or all(
+        op.is_layer or op.reads_signed == "plain" or op.type == "concat" for op in map(facts, readers)
+    )
+
+
+def _of_two_tensors(node: fx.Node) -> bool:
+    """Whether an op joins two tensors and nothing else: with a constant, engines fold it into what stands in front."""
+    operands = node.args[:2]
+    return not node.kwargs and all(isinstance(value, fx.Node) and not is_parameter(value) for value in operands)
+
+
+def _added_as_simulated(node: fx.Node) -> bool:
+    """Whether OpenVINO adds quantized tensors, or one to what a layer gives: other sums it rounds now and then otherwise."""
+    return all(is_dequantize(value) or ends_layer(value) for value in node.args[:2]) and any(
+        map(is_dequantize, node.args[:2])
+    )

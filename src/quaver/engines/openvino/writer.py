@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from quaver.engines.engine import Options
+from quaver.engines.engine import WriteOptions
 from quaver.engines.openvino.runner import ov
 from quaver.errors import EngineError
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, operand
@@ -38,7 +38,7 @@ MOVES = (
 NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody named
 
 
-def write(program: Program, path: Path, origin: dict[str, Any], options: Options) -> None:
+def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write ``path`` (.xml) and its weights beside it; ``origin`` goes into the model's runtime information."""
     model = shared_model(program, options.shared)
     pad_apart(model.graph)
