@@ -14,6 +14,8 @@ from quaver.export.acceptance import compare
 from quaver.runtime import load
 from tampering import FILES, TAMPERINGS, frozen, images, tampered
 
+pytestmark = pytest.mark.slow
+
 LEAST = 59  # as many as an attacker tried
 
 
