@@ -15,6 +15,8 @@ from quaver.passes import (
     QuantizationTransformPass,
 )
 from quaver.passes.add_quant_dequant import WITHOUT_WEIGHT
+from quaver.passes.base import concluded
+from quaver.passes.placement import place
 from quaver.passes.quantization_transform import OP_TYPES as WITH_WEIGHT
 from quaver.program import Program, Stage
 from quaver.quantizers import PACT
@@ -92,7 +94,7 @@ def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any]
         "pass_through": settings.pass_through,
         "target": settings.target,
     }
-    prepared = QuantizationTransformPass(
+    transform = QuantizationTransformPass(
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITH_WEIGHT],
         weight_quantize_type=settings.weight_quantize_type,
         weight_bits=settings.weight_bits,
@@ -101,16 +103,20 @@ def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any]
         optimizer_func=optimizer_func,
         **common,
         **functions,
-    ).apply(program)
+    )
     if settings.quant_weight_only:
-        return prepared
-    return AddQuantDequantPass(
+        return transform.apply(program)
+    between = AddQuantDequantPass(
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITHOUT_WEIGHT],
         leave_outputs_float=True,
         leave_products_float=settings.leaves_products_float,
         **common,
         **{name: function for name, function in functions.items() if name.startswith("act_")},
-    ).apply(prepared)
+    )
+    transform.check(program)
+    prepared = place(program, transform, between)  # both at once: each tensor is looked at with all that read it
+    prepared.optimizer_func = optimizer_func or program.optimizer_func
+    return concluded(prepared, program, transform, between)
 
 
 def _captured(model: nn.Module, example_inputs: Any) -> Program:

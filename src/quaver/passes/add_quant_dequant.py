@@ -6,10 +6,10 @@ from typing import ClassVar
 from torch import fx
 
 from quaver.config.check import boolean, names
-from quaver.graph.nodes import is_parameter, op_of, ops_by_name
+from quaver.graph.nodes import is_parameter, op_of
 from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, keeps_range
 from quaver.passes.base import Pass
-from quaver.passes.placement import place, results, strip
+from quaver.passes.placement import Asked, Ops, place, results
 from quaver.passes.wishes import InputQuantizers, ends_convolution, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
 from quaver.targets import TARGETS
@@ -41,23 +41,24 @@ class AddQuantDequantPass(InputQuantizers, Pass):
     leave_products_float: bool = False
 
     def rewrite(self, program: Program) -> Program:
-        """Wish for the inputs of the listed ops."""
+        """Quantizers where `plan` says."""
+        return place(program, self)
+
+    def plan(self, ops: Ops, planned: dict[str, OpPlan]) -> Asked:
+        """The inputs of the listed ops."""
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
-        trained = ops_by_name(program.graphs[TRAIN])
-        ops = ops_by_name(strip(program.graphs[EVAL]))
-        for name, node in ops.items():
+        for name, node in ops[EVAL].items():
             op = op_of(node)
-            if op.type not in self.quantizable_op_type or name in program.placements.plan:
+            if op.type not in self.quantizable_op_type or name in planned:
                 continue
             inputs = activation_inputs(node)
-            declined[name] = skipped_by(op, self.skip_pattern) or self.decline(node, inputs, trained.get(name))
+            declined[name] = skipped_by(op, self.skip_pattern) or self.decline(node, inputs, ops[TRAIN].get(name))
             if not declined[name]:
                 plan[name] = OpPlan(None, dict.fromkeys(self.rounded(node, inputs), self.input_options(op)))
         if self.leave_outputs_float:
-            self.drop_outputs(ops, program.placements.plan | plan, plan, declined)
-        declined = {name: why for name, why in declined.items() if why}
-        return place(program, plan, declined, TARGETS[self.target])
+            self.drop_outputs(ops[EVAL], planned | plan, plan, declined)
+        return plan, {name: why for name, why in declined.items() if why}
 
     def decline(self, node: fx.Node, inputs: list[fx.Node], twin: fx.Node | None) -> str:
         """Why the op stays float, or nothing."""

@@ -9,7 +9,7 @@ The passes say which inputs of which ops they want quantized. Here each wish bec
 """
 
 from collections import defaultdict
-from typing import Any
+from typing import Any, Protocol
 
 from torch import fx, nn
 
@@ -22,14 +22,36 @@ from quaver.program import EVAL, TRAIN, OpPlan, Placements, Program, Stage
 from quaver.program.views import mount, read
 from quaver.quantizers import PACT, Observer, Quantizer
 from quaver.quantizers.make import make
-from quaver.targets import Target
+from quaver.targets import TARGETS, Target
+
+Ops = dict[str, dict[str, fx.Node]]
+"""For each mode the nodes that are ops, by name, in graphs without quantizers."""
+Asked = tuple[dict[str, OpPlan], dict[str, str]]
+"""What a pass wants quantized, and what it declines and why."""
 
 
-def place(program: Program, plan: dict[str, OpPlan], declined: dict[str, str], target: Target) -> Program:
-    """A prepared program with a quantizer wherever ``plan``, or an earlier pass, wishes one."""
-    plan = program.placements.plan | plan
-    declined = {name: why for name, why in (program.placements.declined | declined).items() if name not in plan}
-    return _Placing(program, plan, declined, target).run()
+class Planner(Protocol):
+    """Who decides where quantizers go: one of the quantizing passes."""
+
+    @property
+    def target(self) -> str:
+        """The engine to place quantizers for."""
+
+    def plan(self, ops: Ops, planned: dict[str, OpPlan]) -> Asked:
+        """What to quantize beside what is planned already."""
+
+
+def place(program: Program, *planners: Planner) -> Program:
+    """A prepared program with a quantizer wherever one of these, or an earlier pass, plans one."""
+    graphs = {mode: strip(graph) for mode, graph in program.graphs.items()}
+    ops = {mode: ops_by_name(graph) for mode, graph in graphs.items()}
+    planned, declined = dict(program.placements.plan), dict(program.placements.declined)
+    for planner in planners:
+        more, refused = planner.plan(ops, planned)
+        planned |= more
+        declined |= refused
+    declined = {name: why for name, why in declined.items() if name not in planned}
+    return _Placing(program, graphs, ops, planned, declined, TARGETS[planners[-1].target]).run()
 
 
 def results(node: fx.Node) -> list[fx.Node]:
@@ -59,14 +81,22 @@ def strip(graph: fx.Graph) -> fx.Graph:
 
 
 class _Placing:
-    def __init__(self, program: Program, plan: dict[str, OpPlan], declined: dict[str, str], target: Target) -> None:
+    def __init__(
+        self,
+        program: Program,
+        graphs: dict[str, fx.Graph],
+        ops: Ops,
+        plan: dict[str, OpPlan],
+        declined: dict[str, str],
+        target: Target,
+    ) -> None:
         self.old = program
         self.plan = plan
         self.declined = declined
         self.reasons = dict(declined)
         self.target = target
-        self.graphs = {mode: strip(graph) for mode, graph in program.graphs.items()}
-        self.ops = {mode: ops_by_name(graph) for mode, graph in self.graphs.items()}
+        self.graphs = graphs
+        self.ops = ops
         self.types: dict[fx.Node, str] = {node: op_of(node).type for node in self.ops[EVAL].values()}
         self.root = program.placements.root or program.free_name("quantizers")
         self.modules: dict[str, Quantizer] = {}

@@ -8,10 +8,10 @@ from torch import fx
 from quaver.config.check import boolean, names, one_of
 from quaver.config.layer_bits import as_pairs
 from quaver.config.quant_config import BITS_RULE, WEIGHT_TYPES
-from quaver.graph.nodes import Op, is_parameter, op_of, ops_by_name, rank_of
+from quaver.graph.nodes import Op, is_parameter, op_of, rank_of
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, weight_of
 from quaver.passes.base import Pass
-from quaver.passes.placement import place, strip
+from quaver.passes.placement import Asked, Ops, place
 from quaver.passes.wishes import InputQuantizers, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
 from quaver.program.placements import Options
@@ -66,11 +66,16 @@ class QuantizationTransformPass(InputQuantizers, Pass):
         return options | {"pairs": True} if self.bounds_pairs else options
 
     def rewrite(self, program: Program) -> Program:
-        """Wish for the weight and every input of the listed ops."""
+        """Quantizers where `plan` says."""
+        prepared = place(program, self)
+        prepared.optimizer_func = self.optimizer_func or program.optimizer_func
+        return prepared
+
+    def plan(self, ops: Ops, planned: dict[str, OpPlan]) -> Asked:
+        """The weight and every input of the listed ops."""
         plan: dict[str, OpPlan] = {}
         declined: dict[str, str] = {}
-        trained = ops_by_name(program.graphs[TRAIN])
-        for name, node in ops_by_name(strip(program.graphs[EVAL])).items():
+        for name, node in ops[EVAL].items():
             op = op_of(node)
             if op.type not in self.quantizable_op_type:
                 continue
@@ -84,7 +89,7 @@ class QuantizationTransformPass(InputQuantizers, Pass):
                     declined[name] = "its weight is not a matrix on the right-hand side"
                 else:
                     declined[name] = "its weight is computed by the model, not a parameter of it"
-            elif reason := unquantizable(activation_inputs(node), trained.get(name)):
+            elif reason := unquantizable(activation_inputs(node), ops[TRAIN].get(name)):
                 declined[name] = reason
             elif op.type in CONVOLUTIONS and is_unbatched(node):
                 declined[name] = "its input has no batch dimension"
@@ -92,9 +97,7 @@ class QuantizationTransformPass(InputQuantizers, Pass):
                 plan[name] = OpPlan(
                     self.weight_options(op), {0: self.input_options(op)} if self.quantize_activations else {}
                 )
-        prepared = place(program, plan, declined, TARGETS[self.target])
-        prepared.optimizer_func = self.optimizer_func or program.optimizer_func
-        return prepared
+        return plan, declined
 
 
 def is_unbatched(node: fx.Node) -> bool:
