@@ -16,7 +16,7 @@ def counted(monkeypatch, owner, name):
 
 
 def test_from_a_model_to_training_nothing_is_lowered_and_quantizers_are_placed_once(monkeypatch):
-    lowered, placed = counted(monkeypatch, Program, "lowered"), counted(monkeypatch, placement, "strip")
+    lowered, placed = counted(monkeypatch, Program, "lowered"), counted(monkeypatch, placement, "without_quantizers")
     net, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)), torch.randn(2, 3, 8, 8)
 
     prepared = quaver.quant_aware(net, example_inputs=(x,))

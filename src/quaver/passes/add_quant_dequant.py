@@ -6,10 +6,10 @@ from typing import ClassVar
 from torch import fx
 
 from quaver.config.check import boolean, names
-from quaver.graph.nodes import is_parameter, op_of
+from quaver.graph.nodes import is_parameter, op_of, results
 from quaver.operators import CONVOLUTIONS, OP_TYPES, activation_inputs, keeps_range
 from quaver.passes.base import Pass
-from quaver.passes.placement import Asked, Ops, place, results
+from quaver.passes.placement import Asked, Ops, place
 from quaver.passes.wishes import InputQuantizers, ends_convolution, skipped_by, unquantizable
 from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
 from quaver.targets import TARGETS

@@ -7,12 +7,21 @@ import torch
 from torch import fx
 
 from quaver.errors import StageError
-from quaver.graph.nodes import copy_graph, is_dequantize, is_quantize, is_written, op_of, ops_by_name, tensor_notes
+from quaver.graph.nodes import (
+    copy_graph,
+    is_dequantize,
+    is_quantize,
+    is_written,
+    op_of,
+    ops_by_name,
+    results,
+    tensor_notes,
+)
 from quaver.grid import Grid
 from quaver.operators import activation_inputs, keeps_range, never_negative
 from quaver.passes.base import Pass
 from quaver.passes.convert_to_int8 import ConvertToInt8Pass
-from quaver.passes.placement import end_of, results
+from quaver.passes.placement import end_of
 from quaver.passes.quantized_ops import pair
 from quaver.passes.xnnpack_limits import fit_steps
 from quaver.program import EVAL, Program, Stage
