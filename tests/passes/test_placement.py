@@ -44,7 +44,11 @@ def test_what_a_concatenation_reads_and_gives_is_one_group_and_what_computes_beg
 
     assert joined.sources == [nodes["one"], nodes["two"]]
     assert joined.moved == {nodes["both"]: "both"}
-    assert [(read.op, read.position) for read in joined.reads] == [("both", 0), ("both", 1), ("mean", 0)]
+    assert [(read.op.name, read.position) for read in joined.reads] == [
+        (nodes["both"].name, 0),
+        (nodes["both"].name, 1),
+        (nodes["mean"].name, 0),
+    ]
     assert pooled.sources == [nodes["mean"]]
     assert pooled.moved == {nodes["flat"]: "flat"}
 

@@ -27,7 +27,7 @@ from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, never_ne
 from quaver.passes import QuantizationFreezePass
 from quaver.passes.placement import Ops, place
 from quaver.passes.quantization_transform import is_unbatched
-from quaver.passes.quantizer_factory import Group, Plan, QuantizerFactory, reads_of
+from quaver.passes.quantizer_factory import Group, Plan, QuantizerFactory, planned_reads
 from quaver.passes.tensor_names import free_name
 from quaver.program import EVAL, InputTensor, OpPlan, Program
 from quaver.program.placements import Options
@@ -202,10 +202,10 @@ class _LiveQuantizers(QuantizerFactory):
     def groups(self, graph: fx.Graph, plan: Plan) -> list[Group]:
         """For each tensor those readers together that round it alike: live layers share nothing else."""
         groups: list[Group] = []
-        for tensor in graph.nodes:
+        for tensor, reads in planned_reads(graph, plan).items():
             here: list[tuple[Quantizer, Group]] = []
-            for read in reads_of(tensor, plan):
-                quantizer = plan[read.op].inputs[read.position][LIVE]
+            for read in reads:
+                quantizer = plan[op_of(read.op).name].inputs[read.position][LIVE]
                 alike = next((group for other, group in here if _alike(other, quantizer)), None)
                 if alike is None:
                     here.append((quantizer, Group([tensor], {}, [read])))

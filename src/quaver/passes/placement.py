@@ -15,7 +15,7 @@ from typing import Protocol
 from torch import fx, nn
 
 from quaver.errors import StageError
-from quaver.graph.nodes import copy_graph, is_fake_quant, is_op, op_of, ops_by_name, quantizer_of, tensor_notes
+from quaver.graph.nodes import copy_graph, is_fake_quant, is_op, op_of, ops_by_name, tensor_notes
 from quaver.int8.lowering import foldable_batch_norm
 from quaver.operators import activation_inputs, never_negative, weight_of
 from quaver.passes.quantizer_factory import Group, Plan, QuantizerFactory
@@ -95,6 +95,7 @@ class _Placing:
     modules: dict[str, Quantizer] = field(default_factory=dict)
     weights: dict[str, str] = field(default_factory=dict)
     roles: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
+    calls: dict[tuple[str, fx.Node], fx.Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.root = self.program.placements.root or self.program.free_name("quantizers")
@@ -149,26 +150,25 @@ class _Placing:
             if name in ops:
                 stored = weight_of(ops[name], op_type)
                 assert stored is not None
-                placed = [user for user in stored.users if quantizer_of(user) == title]
-                ops[name].replace_input_with(stored, placed[0] if placed else self.call(mode, title, stored, 0))
+                ops[name].replace_input_with(stored, self.call(mode, title, stored, 0))
 
     # activations
 
     def place_group(self, group: Group, signed: bool) -> None:
         title = self.tensor_name(group.sources[0])
-        wanted = [self.plan[read.op].inputs[read.position] for read in group.reads]
+        wanted = [self.plan[op_of(read.op).name].inputs[read.position] for read in group.reads]
         self.modules[title] = self.factory.of_group(title, group, wanted, signed)
         order = {tensor: index for index, tensor in enumerate(group.sources)}
-        calls: dict[tuple[str, fx.Node], fx.Node] = {}
-        for name, position, tensor in group.reads:
+        for node, position, tensor in group.reads:
+            name = op_of(node).name
             role = "input" if len(self.plan[name].inputs) == 1 else f"input{position}"
             self.roles[name][role] = title
             index = order.get(tensor)
-            self.read_quantized(EVAL, self.ops[EVAL][name], position, tensor, title, index, calls)
+            self.read_quantized(EVAL, node, position, tensor, title, index)
             if index is not None and name in self.trained:
                 # in training a moved tensor is on the grid already; rounding it twice would change nothing but the time
                 reader, source = self.before_dropout(self.trained[name], position)
-                self.read_quantized(TRAIN, reader, position, source, title, index, calls)
+                self.read_quantized(TRAIN, reader, position, source, title, index)
         for mover in group.moved.values():
             self.roles[mover]["output"] = title
 
@@ -180,33 +180,28 @@ class _Placing:
         return reader, source
 
     def read_quantized(
-        self,
-        mode: str,
-        reader: fx.Node,
-        position: int,
-        tensor: fx.Node,
-        title: str,
-        index: int | None,
-        calls: dict[tuple[str, fx.Node], fx.Node],
+        self, mode: str, reader: fx.Node, position: int, tensor: fx.Node, title: str, index: int | None
     ) -> None:
         if is_fake_quant(tensor):  # a dropout that two ops share
             return
-        if (mode, tensor) not in calls:
-            calls[mode, tensor] = self.call(mode, title, tensor, index)
         if reader.args.count(tensor) > 1:  # x + x: each operand may have a quantizer of its own
-            reader.update_arg(position, calls[mode, tensor])
+            reader.update_arg(position, self.call(mode, title, tensor, index))
         else:
-            reader.replace_input_with(tensor, calls[mode, tensor])
+            reader.replace_input_with(tensor, self.call(mode, title, tensor, index))
 
     # both
 
     def call(self, mode: str, title: str, tensor: fx.Node, index: int | None) -> fx.Node:
+        """The call of a quantizer on a tensor; one will do for all that read it."""
+        if (title, tensor) in self.calls:
+            return self.calls[title, tensor]
         graph, anchor = self.graphs[mode], tensor
         while anchor.next.op == "placeholder":  # inputs stay in front
             anchor = anchor.next
         with graph.inserting_after(anchor):
             node = graph.create_node("call_module", f"{self.root}.{title}", (tensor, index))
         node.meta = tensor_notes(tensor, quantizer=title, signed=self.modules[title].grid.signed)
+        self.calls[title, tensor] = node
         return node
 
     def tensor_name(self, node: fx.Node) -> str:
@@ -216,7 +211,7 @@ class _Placing:
 
     def observe_outputs(self) -> None:
         """Watch the range of what a quantized op gives, where no quantizer does: engines that round every output need it."""
-        rounded = {node.args[0]: quantizer_of(node) for node in self.graphs[EVAL].nodes if is_fake_quant(node)}
+        rounded = {tensor: title for title, tensor in self.calls if tensor.graph is self.graphs[EVAL]}
         for name in self.plan:
             if "output" in self.roles[name]:
                 continue

@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from torch import Tensor, fx
 
-from quaver.graph.nodes import is_op, op_of, ops_by_name, results
+from quaver.graph.nodes import op_of, ops_by_name, results
 from quaver.operators import activation_inputs, channel_axis, keeps_range, pair_axis
 from quaver.program import OpPlan, Program
 from quaver.program.placements import Options
@@ -19,7 +20,7 @@ Plan = dict[str, OpPlan]
 class Read(NamedTuple):
     """An op that reads a tensor rounded, and at which of its inputs."""
 
-    op: str
+    op: fx.Node
     position: int
     tensor: fx.Node
 
@@ -33,14 +34,15 @@ class Group:
     reads: list[Read]
 
 
-def reads_of(tensor: fx.Node, plan: Plan) -> list[Read]:
-    """Who is planned to read a tensor rounded."""
-    found = []
-    for reader in tensor.users:
-        if is_op(reader) and (name := op_of(reader).name) in plan:
-            inputs = activation_inputs(reader)
-            found += [Read(name, position, tensor) for position in plan[name].inputs if inputs[position] is tensor]
-    return found
+def planned_reads(graph: fx.Graph, plan: Plan) -> dict[fx.Node, list[Read]]:
+    """Who is planned to read which tensor rounded, in graph order."""
+    reads: dict[fx.Node, list[Read]] = defaultdict(list)
+    for name, node in ops_by_name(graph).items():
+        if name in plan:
+            inputs = activation_inputs(node)
+            for position in plan[name].inputs:
+                reads[inputs[position]].append(Read(node, position, inputs[position]))
+    return reads
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class QuantizerFactory:
 
     def groups(self, graph: fx.Graph, plan: Plan) -> list[Group]:
         """The planned tensors in graph order; what ops that only move values read and give is one group: no op rescales."""
-        ops = ops_by_name(graph)
+        reads = planned_reads(graph, plan)
         moved: dict[fx.Node, str] = {}
         leader: dict[fx.Node, fx.Node] = {}
 
@@ -61,15 +63,13 @@ class QuantizerFactory:
                 node = leader[node]
             return node
 
-        for name, wanted in plan.items():
-            inputs = activation_inputs(ops[name])
-            rounded = [inputs[position] for position in wanted.inputs]
-            if rounded and keeps_range(ops[name], op_of(ops[name]).type):
-                moved |= dict.fromkeys(results(ops[name]), name)
-                for tensor in (*rounded, *results(ops[name])):
-                    leader[find(tensor)] = find(rounded[0])
-            for tensor in rounded:
-                find(tensor)
+        for read in chain(*reads.values()):
+            op = op_of(read.op)
+            find(read.tensor)
+            if keeps_range(read.op, op.type):
+                moved |= dict.fromkeys(results(read.op), op.name)
+                for result in results(read.op):
+                    leader[find(result)] = find(read.tensor)
         members: dict[fx.Node, list[fx.Node]] = defaultdict(list)
         for node in graph.nodes:
             if node in leader:
@@ -78,7 +78,7 @@ class QuantizerFactory:
             Group(
                 [tensor for tensor in tensors if tensor not in moved],
                 {tensor: moved[tensor] for tensor in tensors if tensor in moved},
-                [read for tensor in tensors for read in reads_of(tensor, plan)],
+                [read for tensor in tensors for read in reads[tensor]],
             )
             for tensors in members.values()
         ]

@@ -50,11 +50,11 @@ def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> str:
     """Why no pass can quantize the inputs of an op, whose ``twin`` is the same op in training; or nothing."""
     if not is_float(inputs):
         return "its inputs are not floating-point tensors"
-    if any(is_padded_with_infinity(value) for value in inputs):
+    if any(map(is_padded_with_infinity, inputs)):
         return "its input is padded with infinity, which no grid holds"
     if twin is None:
         return "it runs only in evaluation, so training cannot find its range"
-    if any(is_written(value) for value in (*inputs, twin, *twin.all_input_nodes)):
+    if any(map(is_written, (*inputs, twin, *twin.all_input_nodes))):
         return "the model writes into this tensor in place (an assignment to a slice, say); build a new one instead"
     return ""
 
@@ -69,7 +69,7 @@ def is_padded_with_infinity(node: fx.Node) -> bool:
 
 def is_float(tensors: list[fx.Node]) -> bool:
     """Whether there are tensors, all of them floating-point as far as is known."""
-    dtypes = [dtype_of(tensor) for tensor in tensors]
+    dtypes = list(map(dtype_of, tensors))
     return bool(tensors) and all(dtype is None or dtype.is_floating_point for dtype in dtypes)
 
 

@@ -209,8 +209,8 @@ class Program(nn.Module):
 
     def quantizers(self) -> Iterator[tuple[str, Quantizer]]:
         """Every quantizer with the name of its tensor."""
-        for name in self.placements.quantizers:
-            yield name, self.quantizer(name)
+        placed = self.placements.quantizers
+        return zip(placed, [read(self, path) for path in placed.values()], strict=True)
 
     def quantizer(self, name: str) -> Quantizer:
         """The quantizer of a tensor."""
