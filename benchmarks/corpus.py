@@ -64,6 +64,7 @@ def try_model(name: str) -> dict[str, object]:
     import torch
 
     import quaver
+    from quaver.program.reason import ONLY_IN_TRAINING
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -87,7 +88,7 @@ def try_model(name: str) -> dict[str, object]:
         stage = "compare"
         with torch.no_grad():
             results = [torch.utils._pytree.tree_leaves(program(images))[0] for program in (qat, frozen, int8)]
-        weighted = [op for op in int8.ops() if op.type in WEIGHTED and op.reason != "runs only in training"]
+        weighted = [op for op in int8.ops() if op.type in WEIGHTED and op.why != ONLY_IN_TRAINING]
         row["weighted ops"] = len(weighted)
         row["quantized"] = sum(op.quantized for op in weighted)
         row["reasons"] = dict(Counter(op.reason for op in weighted if not op.quantized))

@@ -59,7 +59,7 @@ def compare(folder: Path) -> dict[str, object]:
     images = torch.randn(*(2 if size is None else size for size in run.inputs[0].shape))
     ours = simulation(program)
     outputs, integers = ours.run(images)
-    inside = Inside(file, ours.scales)
+    inside = Inside.of(file, ours.scales)
     _, theirs = inside.run(images.numpy())
     got = run(images.numpy())
     got = got[0] if isinstance(got, tuple) else got
@@ -88,7 +88,7 @@ def compare(folder: Path) -> dict[str, object]:
 
 def kernels(inside: object, tensor: str | None) -> list[str]:
     """What the engine runs around a tensor."""
-    from quaver.runtime.openvino import core
+    from quaver.engines.openvino.runner import core
 
     found = []
     for part in inside.parts:

@@ -20,9 +20,9 @@ import torch
 import quaver
 from engine_nets import PATTERNS
 from measure import Rows, arguments, report
+from quaver.engines import ENGINES
 from quaver.export import form_for
 from quaver.export.integers import Inside, simulation
-from quaver.targets import TARGETS
 
 warnings.filterwarnings("ignore")
 
@@ -41,7 +41,7 @@ def compared(name: str, target: str, images: int, seed: int, saturation_safe: bo
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    program = form_for(quaver.convert(qat), TARGETS[target])
+    program = form_for(quaver.convert(qat), ENGINES[target])
     x = torch.randn(images, *shape)
     with tempfile.TemporaryDirectory() as folder:
         file = quaver.export(program, Path(folder), target=target)
@@ -51,7 +51,7 @@ def compared(name: str, target: str, images: int, seed: int, saturation_safe: bo
         # as deployed, and turned inside out: an engine may compute otherwise when it has to show its inside
         pairs = [(outputs[0].numpy() / step, quaver.runtime.load(file)(x.numpy()) / step)]
         if target != "executorch":  # which does not show it
-            _, whole = Inside(file, ours.scales).run(x.numpy())
+            _, whole = Inside.of(file, ours.scales).run(x.numpy())
             pairs += [(integers[name], whole[name]) for name in whole]
     differences = [np.abs(expected - got) for expected, got in pairs]
     if target == "onnx":

@@ -29,10 +29,11 @@ import torch
 import quaver
 from measure import Rows, keep_to, machine, report
 from quaver import models
+from quaver.engines import installed
 from quaver.machine.cpu import cpu
-from quaver.measure.engines import loader
-from quaver.measure.latency import interleaved, random_batch, summary
+from quaver.measure.latency import interleaved, summary
 from quaver.measure.layers import layers, products_in_int8
+from quaver.runtime.batches import random_batch
 from quaver.silence import silenced
 
 warnings.filterwarnings("ignore")
@@ -186,7 +187,7 @@ def race(racing: list[Contender], batch: int, options: Namespace) -> dict[str, A
     """Latencies by title; as many rounds as the budget allows, and three at least."""
     jobs = {}
     for one in racing:
-        run = loader(one.engine)(one.path, options.threads)
+        run = installed(one.engine).load(one.path, options.threads)
         inputs = random_batch(run.inputs, batch)
         jobs[one.title] = lambda run=run, inputs=inputs: run(*inputs)
     first = interleaved(jobs, rounds=1, warmup=2)

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 import quaver
-from quaver.measure.latency import random_batch
 from quaver.runtime import Array, Runner, load
+from quaver.runtime.batches import random_batch
 
 
 def main() -> None:

@@ -194,7 +194,7 @@ def differences(folder, tolerance=0.0):
     """For each tensor of a net: how many integers the engine has otherwise; the output's floats beyond a tolerance."""
     expected = np.load(folder / "expected.npz")
     (file,) = (*folder.glob("*.xml"), *folder.glob("*.onnx"))
-    engine = Inside(file, json.loads((folder / "scales.json").read_text()))
+    engine = Inside.of(file, json.loads((folder / "scales.json").read_text()))
     outputs, integers = engine.run(expected["images"])
     found = {name: int((whole != expected[f"at {name}"]).sum()) for name, whole in integers.items()}
     untouched = quaver.runtime.load(file)(expected["images"])  # as deployed: without the further outputs

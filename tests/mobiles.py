@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 import quaver
+from quaver.engines.executorch.lowering import XNNPACKLowering
 from quaver.graph.nodes import copy_graph
-from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 from quaver.passes import TransformForMobilePass
 from quaver.program.views import Executable
 
@@ -43,7 +43,7 @@ def in_xnnpack_arithmetic(program, images):
 
 def all_in_xnnpack_arithmetic(program, images):
     with torch.no_grad():
-        return Executable(program, lower_for_xnnpack(program.graphs["eval"]))(images)
+        return Executable(program, XNNPACKLowering().run(program.graphs["eval"]))(images)
 
 
 def turned_inside_out(program):

@@ -94,7 +94,7 @@ def deep_run(path, layers):
         for index in range(layers)
     ]
     records = tuple(
-        OpRecord(name, "conv2d", name, "net.py:1", True, "", {"input": [float(i)]}) for i, name in enumerate(names)
+        OpRecord(name, "conv2d", name, "net.py:1", True, None, {"input": [float(i)]}) for i, name in enumerate(names)
     )
     ops = tuple(OpOutline(name, "conv2d", read) for name, read in zip(names, reads, strict=True))
     return Run(path, program=Outline("int8", (), {"x": (None, 3, 8, 8)}, ops, records), program_folder="int8")

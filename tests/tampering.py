@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from torch import nn
 
 import quaver
-from quaver.runtime import onnxruntime, openvino
+from quaver.engines import ENGINES
 from quaver.runtime.artefact import checksum
 
 SHAPE = (3, 10, 10)
@@ -359,7 +359,7 @@ def a_weight_one_step_off(layer, file):
 
 def outputs(file):
     """What the engine computes from a file as it is, whatever its checksums say."""
-    engine = openvino if isinstance(file, OpenVINOFile) else onnxruntime
+    engine = ENGINES["openvino" if isinstance(file, OpenVINOFile) else "onnx"]
     return engine.load(file.path, threads=1)(images().numpy())
 
 

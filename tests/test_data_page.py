@@ -21,7 +21,7 @@ def test_every_python_snippet_of_the_page_runs(tmp_path, monkeypatch, capsys):
 
 def test_the_page_names_every_data_set_and_architecture():
     from quaver import models
-    from quaver.data.opening import NAMES
+    from quaver.data.by_name import NAMES
 
     text = PAGE.read_text()
 

@@ -2,11 +2,11 @@
 
 import warnings
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
+from quaver.engines import ENGINES
 from quaver.errors import ConversionError, QuaverWarning, StageError
-from quaver.export import export, export_each
+from quaver.export import export_each
 from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
 from quaver.program import Program, Stage
 from quaver.program.storage import save
@@ -27,13 +27,10 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
     if not isinstance(frozen, Program) or frozen.stage is not Stage.FROZEN:
         raise StageError("write_tree: takes the frozen program that quaver.convert gives.")
     folder = Path(folder)
-    files = {"openvino": folder / "int8" / "model.xml", "onnx": folder / "int8" / "model.onnx"}
-    if find_spec("openvino") is None:
-        del files["openvino"]
     written = [
         save(frozen, folder / "float"),
         save(ConvertToInt8Pass().apply(frozen), folder / "int8"),
-        *export_each(frozen, files),
+        *export_each(frozen, _files_in(folder / "int8")),
     ]
     try:
         mobile = TransformForMobilePass().apply(frozen)
@@ -41,7 +38,10 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
         old = f" What is in {folder / 'mobile'} was there before." if (folder / "mobile").exists() else ""
         left_out(f"mobile/ is left out: {error}{old}")
         return written
-    written.append(save(mobile, folder / "mobile"))
-    if find_spec("executorch") is not None:
-        written.append(export(mobile, folder / "mobile" / "model.pte", target="executorch"))
-    return written
+    return [*written, save(mobile, folder / "mobile"), *export_each(mobile, _files_in(folder / "mobile"))]
+
+
+def _files_in(folder: Path) -> dict[str, Path]:
+    """The files of the engines that can be written here."""
+    engines = [engine for engine in ENGINES.values() if engine.folder == folder.name and engine.can_write]
+    return {engine.name: engine.file_in(folder.parent) for engine in engines}

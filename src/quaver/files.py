@@ -1,4 +1,4 @@
-"""Write files so that a crash leaves the old one, and so that of writers who meet each leaves a whole one."""
+"""Write files atomically: a crash leaves the old file, and concurrent writers leave one complete file."""
 
 import errno
 import os
@@ -12,10 +12,20 @@ from secrets import token_hex
 from types import TracebackType
 from typing import BinaryIO
 
+from quaver.errors import QuaverError, StorageError
 from quaver.locks import try_lock
 
 _OPEN_FILE = re.compile(r"/(?:dev|proc/(?:self|thread-self))/fd/(\d+)")
 _STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+
+
+@contextmanager
+def writing(place: Path | str, way_out: str, kind: type[QuaverError] = StorageError) -> Iterator[None]:
+    """While ``place`` is written: an error of the disk becomes one of ours that names it, and says the ``way_out``."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{place}: could not be written: {error}. {way_out}") from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -38,7 +48,7 @@ def draft_of(path: Path, content: bytes) -> Iterator[Path]:
         left.unlink(missing_ok=True)
     draft, file = _own_draft(place)
     try:
-        with file:  # closed last: the lock, which goes with it, says that somebody is at work
+        with file:  # closed last: its lock says that somebody is writing
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -67,11 +77,11 @@ def _is_left(draft: Path) -> bool:
 
 
 def _own_draft(place: Path) -> tuple[Path, BinaryIO]:
-    """A new file beside ``place``, locked, so that nobody takes it for one that was left."""
+    """A new file beside ``place``, locked, so that nobody takes it for an abandoned one."""
     while True:
         draft = place.with_name(f".{place.name}.{token_hex(4)}.draft")
         file = open(draft, "xb")  # noqa: SIM115, its lock goes with it
-        with suppress(OSError):  # no locks here: then nobody takes anything for left
+        with suppress(OSError):  # no locks here: then nobody takes a draft for abandoned
             if not try_lock(file.fileno()) or not _is_still(draft, file):
                 file.close()  # somebody looked just then, and removed it
                 continue
@@ -98,7 +108,7 @@ def name_or_content(path: Path) -> str | bytes:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether somebody listens at ``path``: a device, a pipe, a file that this process has open. It cannot be replaced."""
+    """Whether ``path`` is a device, a pipe or a file that this process has open: it is written into, not replaced."""
     if _descriptor(path) is not None:
         return True
     with suppress(OSError):
@@ -110,8 +120,8 @@ def is_stream(path: Path) -> bool:
 def _descriptor(path: Path) -> int | None:
     """The open file of this process that a path such as ``/dev/stdout`` names."""
     name = os.path.abspath(path)
-    found = _OPEN_FILE.fullmatch(name)
-    return int(found[1]) if found else _STANDARD.get(name)
+    match = _OPEN_FILE.fullmatch(name)
+    return int(match[1]) if match else _STANDARD.get(name)
 
 
 def _write_into(path: Path, content: bytes) -> None:
@@ -150,7 +160,7 @@ class Draft:
             else:
                 self.draft.unlink(missing_ok=True)
         finally:
-            # last, for the lock goes with it; after an error, what it still holds may not fit and need not
+            # last, because the lock goes with it; after an error, unwritten bytes may not fit, and need not
             with suppress(OSError):
                 self.file.close()
 

@@ -1,4 +1,4 @@
-"""JSON files of formats of our own: told from foreign ones by name and version, from damaged ones by a checksum."""
+"""Our own JSON file formats: a name and version tell them from other files, a checksum from damaged ones."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ class Format:
 
     @property
     def key(self) -> str:
-        """Under which a sealed file holds what was sealed."""
+        """The key that holds the body of a sealed file."""
         return self.name.rpartition(".")[2]
 
     @property
@@ -48,7 +48,7 @@ class Format:
         return {key: value for key, value in whole.items() if key not in self.stamp}
 
     def is_foreign(self, path: Path) -> bool:
-        """Whether this is clearly a file of others: whole, and of no format of this name."""
+        """Whether this is clearly a file of another kind: valid JSON without this format's name."""
         try:
             whole = parse_json(read_text(path))
         except (OSError, ValueError):

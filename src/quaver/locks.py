@@ -26,7 +26,7 @@ def try_lock(handle: int) -> bool:
 def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[bool]:
     """Wait until nobody else holds the folder, and hold it; several may hold it ``shared``.
 
-    Gives whether that worked: where the file system has no locks, everyone goes on at once, and must delete nothing.
+    Gives whether that worked: without locks in the file system everyone goes on at once, and must delete nothing.
     """
     handle, locked = None, False
     try:

@@ -1,90 +1,176 @@
-"""What the ops of a graph are called, and what each means to quantization.
+"""What the ops of a graph are called, and what each means to quantization: a row of facts per op, and questions to ask.
 
-Names are the ones users of the field know: ``conv2d``, ``depthwise_conv2d``, ``mul`` (a linear layer), ``pool2d`` …
-Everything here is a fact about a single op; decisions are made in ``passes/``.
+Rows go by the op's name in aten (its packet: ``conv2d``, ``hardswish``). Types are the names that users of the field know:
+``depthwise_conv2d``, ``mul`` (a linear layer), ``pool2d`` … To add an activation, add a row; where an engine computes it in
+an order of its own, add a kernel there. Everything here is a fact about a single op; decisions are made in ``passes/``.
 """
 
-import operator
-from typing import Any
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import fx
 
-from quaver.graph.nodes import argument, is_parameter, is_stored, packet
+from quaver.graph.nodes import argument, calls, is_parameter, is_stored, packet
 
-aten = torch.ops.aten
+Kind = Literal[
+    "convolution", "linear", "matrix product", "elementwise", "clamp", "activation", "average", "move", "pad", "other"
+]
+"""What an op does. ``elementwise``: of two tensors, or of a tensor and a number; an ``activation`` is of one, and so is a
+``clamp``. A ``move`` moves or selects values and computes none: what it gives lies on its input's grid."""
 
-CONVOLUTIONS = frozenset({"conv1d", "conv2d", "depthwise_conv2d", "conv2d_transpose"})
-WEIGHTED = CONVOLUTIONS | {"mul"}
-"""Ops with a weight of their own; ``matmul`` joins them where one operand is a parameter."""
 
-_NAMES: dict[str, str] = {
-    "conv1d": "conv1d",
-    "conv2d": "conv2d",
-    "conv_transpose2d": "conv2d_transpose",
-    "linear": "mul",
-    "matmul": "matmul",
-    "mm": "matmul",
-    "bmm": "matmul",
-    "add": "elementwise_add",
-    "sub": "elementwise_sub",
-    "mul": "elementwise_mul",
-    "div": "elementwise_div",
-    "max_pool2d": "pool2d",
-    "avg_pool2d": "pool2d",
-    "adaptive_avg_pool2d": "pool2d",
-    "adaptive_max_pool2d": "pool2d",
-    "cat": "concat",
-    "concat": "concat",
-    "concatenate": "concat",
-    "relu": "relu",
-    "relu6": "relu6",
-    "hardswish": "hard_swish",
-    "hardsigmoid": "hard_sigmoid",
-    "silu": "swish",
-    "sigmoid": "sigmoid",
-    "leaky_relu": "leaky_relu",
-    "upsample_nearest2d": "interpolate",
-    "_upsample_nearest_exact2d": "interpolate",
-    "upsample_bilinear2d": "interpolate",
-    "upsample_bicubic2d": "interpolate",
-    "mean": "mean",
-    "flatten": "flatten",
-    "reshape": "reshape",
-    "view": "reshape",
-    "unflatten": "reshape",
-    "squeeze": "reshape",
-    "unsqueeze": "reshape",
-    "permute": "transpose",
-    "transpose": "transpose",
-    "t": "transpose",
-    "slice": "slice",
-    "narrow": "slice",
-    "select": "slice",
-    "split": "split",
-    "split_with_sizes": "split",
-    "chunk": "split",
-    "unbind": "split",
-    "contiguous": "assign",
-    "clone": "assign",
-    "pixel_shuffle": "pixel_shuffle",
+@dataclass(frozen=True)
+class Weight:
+    """The axes of an op's weight, and of what it gives: a scale per output channel, a sum over the input channels."""
+
+    channel_axis: int = 0
+    input_axis: int = 1
+    output_axis: int = 1  # of the op's output: the channels that a bias is added to
+    rank: int | None = None  # how many dimensions it has to have
+
+
+NO_WEIGHT = Weight()
+
+
+@dataclass(frozen=True)
+class OpFacts:
+    """What is known of an op.
+
+    ``type``: its name in the field, by which a pass is told to quantize it; empty: it goes by its packet, and no pass takes
+    it. ``operands``: how many tensors it computes on; 0: a list of them. ``bounds``: what a clamp clamps to, numbers or the
+    names of arguments. ``fused``: engines compute it in one step with the layer in front, on the unrounded result, and so an
+    addition behind it; a quantizer between the two would round what no engine rounds. ``never_negative``: what it gives,
+    whatever it is given. ``keeps_positive``: given nothing negative it gives nothing negative, as moves and averages do.
+    ``takes_complex``: it is defined for complex numbers.
+
+    ``dispatched``: what torch's dispatcher calls it, where that is another name. ``reads_signed``: how it reads signed
+    integers in an engine whose products want them shifted by 128. Plain; shifted (among them what was not measured); either;
+    or it moves them, and those who read its result decide.
+    """
+
+    type: str = ""
+    kind: Kind = "other"
+    operands: int = 1
+    weight: Weight = NO_WEIGHT
+    bounds: tuple[str | float, str | float] | None = None
+    fused: bool = False
+    never_negative: bool = False
+    keeps_positive: bool = False
+    takes_complex: bool = False
+    reads_signed: Literal["shifted", "plain", "either", "moved"] = "shifted"
+    dispatched: tuple[str, ...] = ()
+
+    @property
+    def is_layer(self) -> bool:
+        """Whether it is a convolution or a linear layer: with a weight, a bias, and an activation that engines fuse."""
+        return self.kind in ("convolution", "linear")
+
+    @property
+    def keeps_sign(self) -> bool:
+        """Whether it gives nothing negative if it is given nothing negative."""
+        return self.keeps_positive or self.kind in ("move", "average")
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether its second operand may be a weight that passes quantize."""
+        return bool(self.type) and self.weight is not NO_WEIGHT
+
+
+UNKNOWN = OpFacts()  # an op without a row
+
+OPS: dict[str, OpFacts] = {
+    # layers, and products of two tensors
+    "conv1d": OpFacts("conv1d", "convolution", weight=Weight(rank=3)),
+    "conv2d": OpFacts("conv2d", "convolution", weight=Weight(rank=4)),
+    "conv_transpose2d": OpFacts("conv2d_transpose", "convolution", weight=Weight(1, 0, rank=4), reads_signed="either"),
+    "linear": OpFacts("mul", "linear", weight=Weight(output_axis=-1), reads_signed="either"),
+    "conv3d": OpFacts(weight=Weight(rank=5)),
+    "conv_transpose1d": OpFacts(weight=Weight(1, 0, rank=3)),
+    "conv_transpose3d": OpFacts(weight=Weight(1, 0, rank=5)),
+    **dict.fromkeys(("matmul", "mm"), OpFacts("matmul", "matrix product", 2, Weight(-1, 0, -1, rank=2))),
+    "bmm": OpFacts("matmul", "matrix product", 2),  # a matrix per image: no weight is one
+    "add": OpFacts("elementwise_add", "elementwise", 2, keeps_positive=True, reads_signed="plain"),
+    "sub": OpFacts("elementwise_sub", "elementwise", 2),
+    "mul": OpFacts("elementwise_mul", "elementwise", 2, keeps_positive=True, reads_signed="plain"),
+    "div": OpFacts("elementwise_div", "elementwise", 2),
+    # activations
+    "relu": OpFacts("relu", "clamp", bounds=(0.0, math.inf), fused=True),
+    "relu6": OpFacts("relu6", "clamp", bounds=(0.0, 6.0), fused=True),
+    "hardtanh": OpFacts(kind="clamp", bounds=("min_val", "max_val"), fused=True),
+    "clamp": OpFacts(kind="clamp", bounds=("min", "max"), fused=True),
+    "leaky_relu": OpFacts("leaky_relu", "activation", fused=True),
+    "hardswish": OpFacts("hard_swish", "activation", fused=True),
+    "silu": OpFacts("swish", "activation", fused=True, takes_complex=True),
+    "sigmoid": OpFacts("sigmoid", "activation", fused=True, never_negative=True, takes_complex=True),
+    "gelu": OpFacts(kind="activation", fused=True),
+    "elu": OpFacts(kind="activation", fused=True),
+    "tanh": OpFacts(kind="activation", fused=True, takes_complex=True),
+    "mish": OpFacts(kind="activation", fused=True),
+    # OpenVINO has it as a layer of its own, in float (Math), and adds behind that: the addition's operands are rounded
+    "hardsigmoid": OpFacts("hard_sigmoid", "activation", never_negative=True),
+    "softmax": OpFacts(never_negative=True, dispatched=("_softmax",)),
+    # averages and resizing
+    "avg_pool2d": OpFacts("pool2d", "average", reads_signed="plain"),
+    "adaptive_avg_pool2d": OpFacts("pool2d", "average", reads_signed="plain", dispatched=("_adaptive_avg_pool2d",)),
+    "mean": OpFacts("mean", "average", reads_signed="plain"),
+    "upsample_bilinear2d": OpFacts("interpolate", keeps_positive=True),
+    "upsample_bicubic2d": OpFacts("interpolate"),  # overshoots
+    "dropout": OpFacts(keeps_positive=True, dispatched=("native_dropout",)),
+    # what only moves values
+    "upsample_nearest2d": OpFacts("interpolate", "move", reads_signed="plain"),
+    "_upsample_nearest_exact2d": OpFacts("interpolate", "move"),
+    "max_pool2d": OpFacts(
+        "pool2d", "move", reads_signed="plain", dispatched=("max_pool2d_with_indices", "mkldnn_max_pool2d")
+    ),
+    "adaptive_max_pool2d": OpFacts("pool2d", "move"),
+    **dict.fromkeys(("cat", "concat", "concatenate"), OpFacts("concat", "move", 0, reads_signed="moved")),
+    "stack": OpFacts(operands=0),
+    "flatten": OpFacts("flatten", "move", reads_signed="plain"),
+    "reshape": OpFacts("reshape", "move", reads_signed="plain", dispatched=("_reshape_alias",)),
+    "view": OpFacts("reshape", "move", reads_signed="plain", dispatched=("_unsafe_view",)),
+    **dict.fromkeys(("squeeze", "unsqueeze", "unflatten"), OpFacts("reshape", "move")),
+    **dict.fromkeys(("permute", "transpose"), OpFacts("transpose", "move", reads_signed="moved")),
+    "t": OpFacts("transpose", "move"),
+    **dict.fromkeys(("slice", "narrow", "select"), OpFacts("slice", "move")),
+    **dict.fromkeys(("split", "split_with_sizes", "chunk"), OpFacts("split", "move", reads_signed="moved")),
+    "unbind": OpFacts("split", "move"),
+    "getitem": OpFacts(kind="move", reads_signed="moved"),  # a part of a split
+    **dict.fromkeys(("contiguous", "clone"), OpFacts("assign", "move")),
+    "pixel_shuffle": OpFacts("pixel_shuffle", "move", reads_signed="plain"),
+    **dict.fromkeys(
+        ("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),
+        OpFacts(kind="pad"),
+    ),
 }
 
-OP_TYPES = frozenset(_NAMES.values()) | {"depthwise_conv2d"}
+CONVOLUTIONS = frozenset(row.type for row in OPS.values() if row.kind == "convolution") | {"depthwise_conv2d"}
+WEIGHTED = frozenset(row.type for row in OPS.values() if row.is_layer) | CONVOLUTIONS
+"""Types of ops with a weight of their own; ``matmul`` joins them where one operand is a parameter."""
+
+OP_TYPES = frozenset(row.type for row in OPS.values() if row.type) | CONVOLUTIONS
 """Every op type that a pass can be told to quantize."""
 
-_MOVES = frozenset({"flatten", "reshape", "transpose", "slice", "split", "assign", "pixel_shuffle"})
-_KEEPS_SIGN = _MOVES | {"pool2d", "concat", "interpolate", "mean", "dropout", "elementwise_add", "elementwise_mul"}
-ACTIVATIONS = frozenset({"relu", "relu6", "hardtanh", "clamp", "leaky_relu", "silu", "hardswish", "gelu", "elu", "sigmoid"})
-"""What engines compute right behind a convolution, in one step with it."""
 
-_NEVER_NEGATIVE = frozenset({"relu", "relu6", "hard_sigmoid", "sigmoid", "softmax"})
+def packets_of(*kinds: Kind) -> frozenset[str]:
+    """The ops of these kinds."""
+    return frozenset(packet for packet, row in OPS.items() if row.kind in kinds)
+
+
 _UNSEEN = frozenset({"quantizer_mark", "sym_size", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})
+_WEIGHTS = {row.type: row.weight for row in OPS.values() if row.has_weight}
+_WEIGHTS["depthwise_conv2d"] = _WEIGHTS["conv2d"]
+
+
+def facts(node: Any) -> OpFacts:
+    """What is known of the op that a value of a graph is a call of; `UNKNOWN` of anything else."""
+    return OPS.get(packet(node), UNKNOWN) if isinstance(node, fx.Node) and node.op == "call_function" else UNKNOWN
 
 
 def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str | None:
     """The op's type, or None for what is no op to a user (shape arithmetic, list access, counters)."""
-    if node.op != "call_function" or node.target is operator.getitem or not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, torch._ops.OpOverload):
         return None
     name = packet(node)
     if name in _UNSEEN or name.startswith(("sym_", "_assert")):
@@ -92,95 +178,88 @@ def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str |
     if name == "conv2d" and weight_shape is not None and weight_shape[1] == 1 and argument(node, "groups") > 1:
         return "depthwise_conv2d"
     if name == "hardtanh":
-        bounds = (argument(node, "min_val"), argument(node, "max_val"))
-        return "relu6" if bounds == (0, 6) else "hardtanh"
-    if name in ("add", "sub", "mul", "div") and len(activation_inputs(node)) == 1 and not _reads_parameter(node):
+        return "relu6" if clamp_bounds(node) == (0, 6) else name
+    known = facts(node)
+    if known.kind == "elementwise" and len(activation_inputs(node)) == 1 and not _reads_parameter(node):
         return "scale"
-    return _NAMES.get(name, name)
+    return known.type or name
 
 
 def _reads_parameter(node: fx.Node) -> bool:
     return any(is_parameter(value) for value in node.all_input_nodes)
 
 
-def weight_of(node: fx.Node, op_type: str) -> fx.Node | None:
+def weight_of(node: fx.Node) -> fx.Node | None:
     """The weight of an op that has one: a convolution's, a linear layer's, a matrix product's parameter."""
-    if op_type in WEIGHTED:
-        return node.args[1] if is_stored(node.args[1]) else None  # type: ignore[return-value]
-    if op_type == "matmul" and is_stored(node.args[1], rank=2):
-        return node.args[1]  # type: ignore[return-value]
-    return None
+    known = facts(node)
+    rank = None if known.is_layer else known.weight.rank  # a layer would not run with another
+    return node.args[1] if known.has_weight and is_stored(node.args[1], rank) else None  # type: ignore[return-value]
 
 
 def channel_axis(op_type: str) -> int:
     """The axis of a weight that has a scale of its own per entry."""
-    return {"conv2d_transpose": 1, "matmul": -1}.get(op_type, 0)
+    return _WEIGHTS[op_type].channel_axis
 
 
-def pair_axis(node: fx.Node, op_type: str, weight_shape: tuple[int, ...]) -> int | None:
-    """The axis of a weight whose neighbours a processor multiplies and adds in pairs.
+def saturation_axis(node: fx.Node, op_type: str, weight_shape: tuple[int, ...]) -> int | None:
+    """The axis of a weight along which a processor adds the products of two neighbours in 16 bits, which may saturate.
 
     A depthwise filter has none, unless there are several for a channel: that is run as a convolution in groups.
     """
-    return pair_axis_of(op_type, weight_shape, argument(node, "groups") if op_type in CONVOLUTIONS else 1)
+    return saturation_axis_of(op_type, weight_shape, argument(node, "groups", 1))
 
 
-def pair_axis_of(op_type: str, weight_shape: tuple[int, ...], groups: int) -> int | None:
-    """`pair_axis` by what it depends on."""
+def saturation_axis_of(op_type: str, weight_shape: tuple[int, ...], groups: int) -> int | None:
+    """`saturation_axis` by what it depends on."""
     if groups > 1 and groups == weight_shape[0] and (op_type == "conv2d_transpose" or weight_shape[1] == 1):
         return None
-    return 0 if op_type in ("conv2d_transpose", "matmul") else 1
+    return _WEIGHTS[op_type].input_axis
 
 
 def activation_inputs(node: fx.Node) -> list[fx.Node]:
     """The tensors an op computes on, in order; weights, biases and shape numbers are not among them."""
-    name = packet(node)
-    if name in ("cat", "concat", "concatenate", "stack"):
-        tensors: Any = node.args[0]
-    elif name in ("add", "sub", "mul", "div", "matmul", "mm", "bmm"):
-        tensors = node.args[:2]
-    else:
-        tensors = node.args[:1]
+    operands = facts(node).operands
+    tensors: Any = node.args[:operands] if operands else node.args[0]
     return [value for value in tensors if isinstance(value, fx.Node) and not is_parameter(value)]
 
 
-def keeps_range(node: fx.Node, op_type: str) -> bool:
+def ends_layer(node: Any) -> bool:
+    """Whether a tensor comes out of a layer (its batch norm, its activation) and nobody else reads it."""
+    while len(node.users) == 1 and (facts(node).fused or calls(node, "batch_norm")):
+        node = node.args[0]
+    return len(node.users) == 1 and facts(node).is_layer
+
+
+def moves_values(node: fx.Node) -> bool:
     """Whether the op's output lies on its input's grid whatever the values: it moves or selects, never computes."""
-    if op_type == "pool2d":
-        return packet(node) in ("max_pool2d", "adaptive_max_pool2d")
-    if op_type == "interpolate":
-        return packet(node) in ("upsample_nearest2d", "_upsample_nearest_exact2d")
-    return op_type == "concat" or op_type in _MOVES
+    return facts(node).kind == "move"
 
 
-def never_negative(node: fx.Node, types: dict[fx.Node, str], known: dict[fx.Node, bool] | None = None) -> bool:
-    """Whether the op's output cannot be negative, whatever the input."""
-    known = {} if known is None else known
-    stack = [node]
-    while stack:
-        current = stack[-1]
-        if current in known:
-            stack.pop()
+def clamp_bounds(node: fx.Node) -> tuple[float, float] | None:
+    """Between which values an op clamps, if that is what it does."""
+    bounds = facts(node).bounds
+    if bounds is None:
+        return None
+    least, most = (argument(node, bound) if isinstance(bound, str) else bound for bound in bounds)
+    if isinstance(least, fx.Node) or isinstance(most, fx.Node):
+        return None  # tensors, known only when it runs
+    return float(-math.inf if least is None else least), float(math.inf if most is None else most)
+
+
+def never_negative(node: fx.Node, answers: dict[fx.Node, bool] | None = None) -> bool:
+    """Whether the op's output cannot be negative, whatever the input; ``answers`` keeps what was found on the way."""
+    answers = {} if answers is None else answers
+    waiting = [node]
+    while waiting:
+        current = waiting[-1]
+        known, (floor, _) = facts(current), clamp_bounds(current) or (-math.inf, math.inf)
+        inputs = activation_inputs(current) if known.keeps_sign else []
+        unanswered = [value for value in inputs if value not in answers]
+        if unanswered:
+            waiting += unanswered
             continue
-        op_type = types.get(current)
-        if op_type in _NEVER_NEGATIVE:
-            known[current] = True
-        elif op_type == "clamp":
-            floor = argument(current, "min")
-            known[current] = isinstance(floor, int | float) and floor >= 0
-        elif op_type == "hardtanh":
-            known[current] = argument(current, "min_val") >= 0
-        elif packet(current) == "upsample_bicubic2d":  # overshoots
-            known[current] = False
-        elif current.op == "call_function" and (op_type in _KEEPS_SIGN or current.target is operator.getitem):
-            inputs = activation_inputs(current)
-            waiting = [value for value in inputs if value not in known]
-            if waiting:
-                stack.extend(waiting)
-                continue
-            plain = bool(inputs) and not _reads_parameter(current) and "alpha" not in current.kwargs
-            known[current] = plain and all(known[value] for value in inputs)
-        else:
-            known[current] = False
-        stack.pop()
-    return known[node]
+        waiting.pop()
+        # a number or a parameter may be negative, and so may what is added alpha times
+        plain = len(inputs) >= max(known.operands, 1) and not _reads_parameter(current) and "alpha" not in current.kwargs
+        answers[current] = known.never_negative or floor >= 0 or (plain and all(answers[value] for value in inputs))
+    return answers[node]

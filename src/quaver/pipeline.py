@@ -1,12 +1,15 @@
 """The journey, stage by stage: ``quant_aware`` before training, ``convert`` after it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
+from weakref import WeakKeyDictionary
 
 from torch import nn
 
 from quaver.capture import capture
 from quaver.config import QuantConfig
+from quaver.config.options import shared_options
 from quaver.errors import ConfigError, InputError, StageError
 from quaver.passes import (
     AddQuantDequantPass,
@@ -37,7 +40,8 @@ def quant_aware(
 ) -> Program:
     """A program that trains with the rounding of int8: capture, then a quantizer wherever the target computes in int8.
 
-    With ``for_test`` it is an evaluation view that shares everything with the training program made from the same program.
+    With ``for_test`` it is an evaluation view that shares everything with the training program made from the same program,
+    config and functions, before or after it. What is not given is as in the training program.
     """
     settings = QuantConfig.of(config)
     program = _captured(model_or_program, example_inputs)
@@ -54,25 +58,50 @@ def quant_aware(
         "weight_preprocess_func": preprocess(settings.weight_preprocess_type, weight_preprocess_func, "weight"),
         "act_preprocess_func": preprocess(settings.activation_preprocess_type, act_preprocess_func, "activation"),
     }
+    known = _MADE.setdefault(program, [])
+    waiting = [one for one in known if not one.trains and one.made_from == (settings, functions)]
+    made = _viewed(known, None if config is None else settings, functions) if for_test else next(iter(waiting), None)
+    if made is None:
+        made = _Made((settings, functions), _prepared(program, settings, functions, optimizer_func))
+        known.append(made)
     if for_test:
-        if not program.trained_as:
-            prepared = _prepared(program, settings, functions, optimizer_func)
-            program.trained_as.append((settings, prepared))
-            program.viewed_as[settings] = prepared
-        made_by, prepared = program.trained_as[-1]
-        if config is not None and made_by != settings:
-            raise StageError(
-                "quant_aware: the training program was quantized with another config, and for_test=True is a view of it. "
-                "Give the same config, or none."
-            )
-        return prepared.clone(for_test=True)
-    if settings in program.viewed_as:  # made for an evaluation view that was asked for first
-        return program.viewed_as.pop(settings)
-    prepared = _prepared(program, settings, functions, optimizer_func)
+        return made.program.clone(for_test=True)
+    prepared, made.trains = made.program, True
+    if waiting:  # made for an evaluation view that was asked for first
+        prepared.optimizer_func = optimizer_func
+        first, *rest = prepared.history
+        prepared.history = (replace(first, options=first.options | {"optimizer_func": repr(optimizer_func)}), *rest)
     for function in functions.values():
         warn_of_unknown(function, prepared.placements.quantizers, stacklevel=2)
-    program.trained_as.append((settings, prepared))
     return prepared
+
+
+@dataclass
+class _Made:
+    """A prepared program, and the config and functions it was made from; ``trains`` once not only views of it are held."""
+
+    made_from: tuple[QuantConfig, dict[str, Any]]
+    program: Program
+    trains: bool = False
+
+
+_MADE: WeakKeyDictionary[Program, list[_Made]] = WeakKeyDictionary()
+"""What was made of a float program: a view and the training program share their quantizers, whichever is asked for first."""
+
+
+def _viewed(known: list[_Made], config: QuantConfig | None, functions: dict[str, Any]) -> _Made | None:
+    """What a view is of: made from this config and these functions, as far as they are given; None if it is to be made."""
+    given = {name: function for name, function in functions.items() if function is not None}
+    fitting = [one for one in known if config in (None, one.made_from[0]) and one.made_from[1] | given == one.made_from[1]]
+    fitting = [one for one in fitting if one.trains] or fitting
+    differ = any(one.made_from != fitting[-1].made_from for one in fitting)
+    if differ or (not fitting and any(one.trains for one in known)):
+        raise StageError(
+            "quant_aware: for_test=True is a view of a training program, and of those made of this program "
+            f"{'several' if differ else 'none'} fit the config and functions given. Give those of the one that is meant, or "
+            "call .clone(for_test=True) on it."
+        )
+    return fitting[-1] if fitting else None
 
 
 def preprocess(name: str | None, function: Any, what: str) -> Any:
@@ -84,34 +113,23 @@ def preprocess(name: str | None, function: Any, what: str) -> Any:
 
 def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any], optimizer_func: Any) -> Program:
     """The two quantizing passes, as the config says."""
-    common: dict[str, Any] = {
-        "skip_pattern": settings.patterns,
-        "activation_quantize_type": settings.activation_quantize_type,
-        "activation_bits": settings.activation_bits,
-        "layer_bits": settings.layer_bits,
-        "window_size": settings.window_size,
-        "moving_rate": settings.moving_rate,
-        "pass_through": settings.pass_through,
-        "target": settings.target,
-    }
     transform = QuantizationTransformPass(
-        quantizable_op_type=[name for name in settings.quantize_op_types if name in WITH_WEIGHT],
-        weight_quantize_type=settings.weight_quantize_type,
-        weight_bits=settings.weight_bits,
-        quantize_activations=not settings.quant_weight_only,
-        saturation_safe=settings.saturation_safe,
-        optimizer_func=optimizer_func,
-        **common,
+        **shared_options(settings, QuantizationTransformPass),
         **functions,
+        skip_pattern=settings.patterns,
+        quantizable_op_type=[name for name in settings.quantize_op_types if name in WITH_WEIGHT],
+        quantize_activations=not settings.quant_weight_only,
+        optimizer_func=optimizer_func,
     )
     if settings.quant_weight_only:
         return transform.apply(program)
     between = AddQuantDequantPass(
+        **shared_options(settings, AddQuantDequantPass),
+        **{name: function for name, function in functions.items() if name.startswith("act_")},
+        skip_pattern=settings.patterns,
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITHOUT_WEIGHT],
         leave_outputs_float=True,
         leave_products_float=settings.leaves_products_float,
-        **common,
-        **{name: function for name, function in functions.items() if name.startswith("act_")},
     )
     transform.check(program)
     prepared = place(program, transform, between)  # both at once: each tensor is looked at with all that read it

@@ -1,4 +1,4 @@
-"""Reading files that may be anything: what is no file is not waited for, what is too large or too deep is not taken in."""
+"""Reading files that may be anything: no waiting on pipes, nothing too large, nothing nested too deep."""
 
 import errno
 import json
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MOST_TEXT = 1 << 28  # bytes of a file that is read as a whole and parsed; the largest of ours have some 10 MB
+MOST_TEXT = 1 << 28  # bytes of a file that is read and parsed at once; our largest have about 10 MB
 MOST_BINARY = 1 << 40  # bytes of a file of tensors, or of one that an engine reads
 DEEPEST = 100  # levels of nesting; ours have about a dozen
 
 
 def open_file(path: str | Path) -> BinaryIO:
-    """A regular file, open for reading. A pipe, which one could wait on for ever, or a device is an `OSError`."""
+    """A regular file, open for reading. A pipe, which could block for ever, or a device is an `OSError`."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if stat.S_ISDIR(mode := os.fstat(descriptor).st_mode):
@@ -42,7 +42,7 @@ def read_text(path: str | Path, most: int = MOST_TEXT) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What JSON says; a ``ValueError`` where it is none, names a key twice, or is nested deeper than any file of ours."""
+    """Parse JSON; a ``ValueError`` if it is invalid, names a key twice, or is nested deeper than any file of ours."""
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)
     except RecursionError:

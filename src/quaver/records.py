@@ -1,13 +1,14 @@
-"""Values from JSON as typed records; what is read is checked field by field."""
+"""Values from JSON as typed records, checked field by field."""
 
 import json
 import math
 import types
+from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, NewType, get_args, get_origin, get_type_hints
 
 Figure = NewType("Figure", float)
-"""A number that may be NaN or infinite; a whole one stays whole, so that it is written as it was read."""
+"""A number that may be NaN or infinite; an integer stays one, so that it is written as it was read."""
 
 _WORDS = {int: "a whole number", str: "a text", bool: "true or false", type(None): "null"}
 _SEVERAL = {list: list, tuple: tuple, frozenset: frozenset}
@@ -22,6 +23,8 @@ def decoded(kind: Any, value: Any, place: str = "") -> Any:
     """``value`` from JSON as a ``kind``: a dataclass of these, a list, a dict, a number, a text, or None where allowed."""
     if kind is Any:
         return value
+    if hasattr(kind, "from_json"):
+        return kind.from_json(value)
     if is_dataclass(kind):
         return _record(kind, value, place)
     origin, inner = get_origin(kind), get_args(kind)
@@ -42,6 +45,19 @@ def decoded(kind: Any, value: Any, place: str = "") -> Any:
     return value
 
 
+def replace_non_finite(value: Any, stand_in: Callable[[float], Any]) -> Any:
+    """``value`` for JSON, which has no word for NaN and infinity: ``stand_in`` says what to write for each of them.
+
+    >>> replace_non_finite({"loss": [1.5, float("inf")]}, str)
+    {'loss': [1.5, 'inf']}
+    """
+    if isinstance(value, dict):
+        return {key: replace_non_finite(item, stand_in) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_non_finite(item, stand_in) for item in value]
+    return stand_in(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _record(kind: Any, value: Any, place: str) -> Any:
     _expect(isinstance(value, dict), place, "an object", value)
     names = [field.name for field in fields(kind)]
@@ -51,7 +67,8 @@ def _record(kind: Any, value: Any, place: str) -> Any:
     if missing or unknown:
         raise MisfitError(f"{place} " + ("lacks" if missing else "has an unknown field") + f" {(missing or unknown)[0]!r}")
     hints = get_type_hints(kind)
-    return kind(**{name: decoded(hints[name], value[name], f"{place}.{name}".lstrip(".")) for name in value})
+    given = [field.name for field in fields(kind) if field.init and field.name in value]
+    return kind(**{name: decoded(hints[name], value[name], f"{place}.{name}".lstrip(".")) for name in given})
 
 
 def _expect(right: bool, place: str, words: str, value: Any) -> None:

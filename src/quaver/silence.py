@@ -1,4 +1,4 @@
-"""Keep what others log and warn about, on import and at work, off the screen."""
+"""Keep the logs and warnings of other packages off the screen, on import and in use."""
 
 import logging
 import warnings
@@ -7,13 +7,19 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
-    """Nothing is logged or warned about up to the level of a warning; errors are raised as ever."""
+def without_logs(up_to: int = logging.WARNING) -> Iterator[None]:
+    """Suppress logs up to this level."""
     before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
+    logging.disable(up_to)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         logging.disable(before)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Suppress logs and warnings up to the level of a warning; errors are still raised."""
+    with without_logs(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

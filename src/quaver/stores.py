@@ -73,7 +73,7 @@ class Store:
             raise StorageError(f"{index}: its {self.key} file cannot be read: {error}.") from error
 
     def remove(self, name: str) -> None:
-        """Remove an index and the tensors it names, if it is a whole one of ours."""
+        """Remove an index and the tensors it names, if it is intact and ours."""
         index = self.folder / name
         with folder_lock(self.folder) as alone:
             tensors = self.tensors_of(index)

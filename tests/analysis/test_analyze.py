@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import quaver
+from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.sites import activations
-from quaver.analysis.watching import Watched
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_the_network_that_is_watched_computes_what_the_program_computes(trained,
     view = trained.clone(for_test=True)
     seen = []
 
-    network = Watched(view, activations(view), lambda site, x, unit: seen.append(site.name), rounding=True)
+    network = WatchingInterpreter(view, activations(view), lambda site, x, unit: seen.append(site.name), rounding=True)
 
     assert torch.equal(network.outputs([images])[0], trained(images))
     assert set(seen) == {site.name for site in activations(view)}
@@ -219,7 +219,8 @@ def test_nothing_about_the_program_changes(patterns, images, batches):
     quaver.analyze(program, batches, sensitivity_images=8)
 
     assert qat.training
-    assert (program.trained_as, program.stage) == ([], quaver.Stage.FLOAT)
+    assert program.stage is quaver.Stage.FLOAT
+    assert quaver.quant_aware(program, {"weight_bits": 4}, for_test=True).unseen()  # not a view of what was analysed
     assert all(torch.equal(value, before[name]) for name, value in qat.state_dict().items())
 
 

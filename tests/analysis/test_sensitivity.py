@@ -5,8 +5,8 @@ from torch import nn
 
 import quaver
 from quaver.analysis.sensitivity import with_float
+from quaver.engines import DEFAULT
 from quaver.graph.nodes import is_op, op_of
-from quaver.int8.lowering import lower
 from quaver.program import EVAL
 from quaver.program.views import Executable
 
@@ -162,13 +162,15 @@ def test_layers_that_only_move_values_are_not_scored(patterns, images):
 def test_with_every_op_float_the_graph_computes_the_float_network(trained, patterns, images):
     graph = with_float(trained.graphs[EVAL], trained.placements.quantized)
 
-    result = Executable(trained.clone(for_test=True), lower(graph))(images)[0]
+    result = Executable(trained.clone(for_test=True), DEFAULT.lowering().run(graph))(images)[0]
 
     assert torch.equal(result, patterns.eval()(images))
 
 
 def test_with_no_op_float_the_graph_computes_what_the_program_computes(trained, images):
-    result = Executable(trained.clone(for_test=True), lower(with_float(trained.graphs[EVAL], ())))(images)[0]
+    result = Executable(trained.clone(for_test=True), DEFAULT.lowering().run(with_float(trained.graphs[EVAL], ())))(images)[
+        0
+    ]
 
     assert torch.equal(result, trained(images))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from forks import forked
-from quaver.runtime.openvino import OpenVINORunner
+from quaver.engines.openvino.runner import OpenVINORunner
 
 random.seed(5)
 FLAGS = ["--model", "tiny:net", "--image_shape", "3,8,8", "--float_epochs", "1", "--num_epochs", "2", "--batch_size", "64",

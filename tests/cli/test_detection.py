@@ -9,8 +9,8 @@ import quaver
 from quaver.cli.main import app
 from quaver.data import Loader, open_dataset
 from quaver.detection import Detection
-from quaver.detection.places import anchors_of, published_anchors
-from quaver.experiment.setting import setting_of
+from quaver.detection.anchors import anchors_of, published_anchors
+from quaver.experiment.components import build_components
 from quaver.experiment.start import start
 from quaver.training.ranks import Ranks
 from shapes import write_shapes
@@ -92,7 +92,7 @@ def test_a_detector_trains_as_detectors_do_unless_told_otherwise(shapes, tmp_pat
 
     assert (recipe.train.optimizer, recipe.train.lr, recipe.train.clip_norm) == ("adamw", 0.001, 3)
     assert (recipe.quantize.optimizer, recipe.quantize.lr, recipe.quantize.clip_norm) == ("adamw", 0.0005, 10)
-    assert setting_of(recipe, Ranks()).task.anchors == published_anchors(416)
+    assert build_components(recipe, Ranks()).task.anchors == published_anchors(416)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from quaver.cli.train import deployed_title
 from quaver.config.options import options_of
 from quaver.config.recipe import Phase, QuantPhase, Recipe
 from quaver.data import Loader, open_dataset
-from quaver.experiment import outcome
+from quaver.experiment import results
 from quaver.training.classification import Classification
 
 SMALL = ["--model", "tiny:net", "--image_shape", "3,8,8", "--batch_size", "128", "--use_gpu", "false"]
@@ -324,7 +324,7 @@ def test_event_files_hold_the_figures(tmp_path):
 @pytest.mark.parametrize(("installed", "engine"), [(True, "onnxruntime"), (False, "openvino")])
 def test_what_is_trained_for_an_engine_runs_on_it_if_it_is_there(tmp_path, monkeypatch, installed, engine):
     if not installed:
-        monkeypatch.setattr("quaver.experiment.outcome.find_spec", lambda name: name if name == engine else None)
+        monkeypatch.setattr("quaver.engines.engine.find_spec", lambda name: name if name == engine else None)
 
     flags = ["--float_epochs", "0", "--num_epochs", "1", "--target", "onnx"]
     done = run("quantize", *SMALL, *flags, "--model_save_dir", tmp_path)
@@ -336,9 +336,9 @@ def test_what_is_trained_for_an_engine_runs_on_it_if_it_is_there(tmp_path, monke
 
 
 def test_a_run_whose_engine_computes_something_else_says_so_and_keeps_everything(tmp_path, monkeypatch):
-    verify = outcome.verify
+    verify = results.verify
     wrong = ["'relu': 3 of 9 integers differ"]
-    monkeypatch.setattr(outcome, "verify", lambda *args: replace(verify(*args), failures=wrong))
+    monkeypatch.setattr(results, "verify", lambda *args: replace(verify(*args), failures=wrong))
 
     done = run("quantize", *SMALL, "--float_epochs", "0", "--num_epochs", "1", "--model_save_dir", tmp_path)
 

@@ -1,6 +1,6 @@
 import pytest
 
-from quaver.config.check import boolean, check, names, nearest, one_of, rate, texts, whole
+from quaver.config.check import NameIn, boolean, check, names, nearest, one_of, rate, texts, whole
 from quaver.errors import ConfigError
 
 RULES = {
@@ -71,3 +71,16 @@ def test_problems_are_listed_in_the_order_of_the_options():
 def test_nearest_guesses_only_what_is_close():
     assert nearest("colour", ["color", "size"]) == " Did you mean 'color'?"
     assert nearest("weight", ["color", "size"]) == ""
+
+
+def test_a_name_that_comes_into_a_table_later_is_allowed_then():
+    table = {"fast": 1}
+    rules = {"mode": NameIn(table)}
+
+    with pytest.raises(ConfigError, match=r"^here: mode='slow': takes one of fast\.$"):
+        check("here", {"mode": "slow"}, rules)
+    table["slow"] = 2
+
+    assert check("here", {"mode": "slow"}, rules) is None
+    with pytest.raises(ConfigError, match=r"mode='slaw': takes one of fast, slow\. Did you mean 'slow'\?$"):
+        check("here", {"mode": "slaw"}, rules)

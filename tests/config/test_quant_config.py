@@ -7,8 +7,8 @@ import pytest
 from quaver import QuantConfig
 from quaver.config import ACTIVATION_TYPES, WEIGHT_TYPES
 from quaver.config.scopes import contains
+from quaver.engines import DEFAULT
 from quaver.errors import ConfigError, QuaverError
-from quaver.targets import OPENVINO
 
 DEFAULTS = {
     "weight_quantize_type": "channel_wise_abs_max",
@@ -19,7 +19,7 @@ DEFAULTS = {
     "activation_bits": 8,
     "layer_bits": (),
     "not_quant_pattern": ("skip_quant",),
-    "quantize_op_types": OPENVINO.op_types,
+    "quantize_op_types": DEFAULT.op_types,
     "dtype": "int8",
     "window_size": 10000,
     "moving_rate": 0.9,

@@ -1,5 +1,4 @@
 import dataclasses
-from pathlib import Path
 
 import pytest
 
@@ -35,21 +34,6 @@ def test_every_option_says_what_it_does_in_a_sentence(kind):
 
     assert words
     assert all(sentence.endswith(".") for sentence in words)
-
-
-@pytest.mark.parametrize("kind", [Recipe, Phase, QuantPhase])
-def test_the_page_on_training_lists_every_option_with_its_default_and_its_sentence(kind):
-    page = (Path(__file__).parent.parent.parent / "docs" / "training.md").read_text()
-    known = options_of(Phase)
-    own = {name: one for name, one in options_of(kind).items() if kind is not QuantPhase or name not in known}
-
-    for name, one in own.items():
-        default = one.metadata["default"]
-        shown = ",".join(str(part) for part in default) if isinstance(default, tuple) else str(default)
-        shown = shown.lower() if isinstance(default, bool) else "" if shown == "{}" else shown
-        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
-        assert row.startswith(f"| `{name}` | `{shown}`" if shown else f"| `{name}` |  |"), name
-        assert row.endswith(f"| {one.metadata['words']} |"), name
 
 
 def test_without_a_file_and_flags_there_are_the_defaults():

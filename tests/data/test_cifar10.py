@@ -167,6 +167,22 @@ def test_a_table_that_holds_itself_is_refused(tmp_path):
         open_dataset("cifar10", "val", data_dir=tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("content", "fact"),
+    [
+        (b"\x80\x02}r\xff\xff\xff\x0f.", "a place that no writer chooses"),  # LONG_BINPUT: room for 268 million values
+        (b"\x80\x02cnumpy\ndtype\n}b.", "sets a state"),  # BUILD: of a function
+        (b"\x80\x02cnumpy\ndtype\nN}U\x01aK\x01s\x86b.", "sets a state"),  # the same, attribute by attribute
+        (b"\x80\x02]N}U\x01aK\x01s\x86b.", "no whole pickle"),  # of a list
+    ],
+)
+def test_a_pickle_made_to_do_harm_is_refused(tmp_path, content, fact):
+    (tmp_path / "test_batch").write_bytes(content)
+
+    with pytest.raises(DataError, match=fact):
+        open_dataset("cifar10", "val", data_dir=tmp_path)
+
+
 @pytest.mark.parametrize("end", [1, 100, 5000])
 def test_a_pickle_that_was_cut_off_is_named(tmp_path, end):
     (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": part(0)[0], b"labels": [1] * 4}, 2)[:end])

@@ -3,12 +3,12 @@ import torch
 
 from quaver.data import Target
 from quaver.detection import yolo_loss
+from quaver.detection.anchors import AnchorGrid, anchor_grid, by_anchor, published_anchors
 from quaver.detection.loss import box_loss
-from quaver.detection.places import Places, by_place, places, published_anchors
 
 SIZE, CLASSES = 64, 3
 ANCHORS = published_anchors(SIZE)
-WHERE = places(SIZE, ANCHORS)
+WHERE = anchor_grid(SIZE, ANCHORS)
 SURE = 20.0
 
 
@@ -32,10 +32,10 @@ def silent(images=1):
 def saying(one):
     """Maps that say of each object exactly what there is, and of every other place that nothing is."""
     maps = silent()
-    flat = by_place(maps)[0]
+    flat = by_anchor(maps)[0]
     boxes = torch.from_numpy(one.boxes)
-    found = WHERE.of(boxes)
-    own = Places(*(tensor[found] for tensor in WHERE))
+    found = WHERE.assigned(boxes)
+    own = AnchorGrid(*(tensor[found] for tensor in WHERE))
     middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
     flat[found, :2] = ((middle - own.cells) / own.strides).logit()
     flat[found, 2:4] = (size / own.sizes).log()
@@ -111,7 +111,7 @@ def test_a_box_of_no_size_is_no_infinite_loss():
 
 def test_small_objects_weigh_more():
     values = torch.ones(1, 4)
-    own = Places(torch.zeros(1, 2), torch.full((1, 1), 64.0), torch.tensor([[10.0, 10.0]]))
+    own = AnchorGrid(torch.zeros(1, 2), torch.full((1, 1), 64.0), torch.tensor([[10.0, 10.0]]))
     small, large = torch.tensor([[20.0, 20.0, 30.0, 30.0]]), torch.tensor([[0.0, 0.0, 50.0, 50.0]])
 
     # both have their middle at 25 and the same distance in anchors once the anchor is theirs

@@ -11,7 +11,7 @@ from torch import nn
 from children import child
 from quaver.data import Loader, Target, open_dataset
 from quaver.detection import Detection, detect
-from quaver.detection.places import places, published_anchors
+from quaver.detection.anchors import anchor_grid, published_anchors
 from quaver.models import YOLOv3
 from shapes import write_shapes
 
@@ -21,7 +21,7 @@ TASK = Detection(classes=3, image_size=SIZE)
 
 def maps_with(place, label, sureness=8.0, images=1):
     """Maps that see one object, at a place."""
-    flat = torch.full((images, len(places(SIZE, published_anchors(SIZE)).cells), 8), -20.0)
+    flat = torch.full((images, len(anchor_grid(SIZE, published_anchors(SIZE)).cells), 8), -20.0)
     flat[:, :, :4] = 0
     flat[:, place, 4] = flat[:, place, 5 + label] = sureness
     counts = [3 * (SIZE // stride) ** 2 for stride in (8, 16, 32)]
@@ -43,7 +43,7 @@ class Fixed(nn.Module):
 
 
 def truth():
-    where = places(SIZE, published_anchors(SIZE))
+    where = anchor_grid(SIZE, published_anchors(SIZE))
     middle, half = where.cells[100] + where.strides[100] / 2, where.sizes[100] / 2
     box = torch.cat([middle - half, middle + half])[None].numpy()
     return Target(box, np.array([1]), np.array([False]))

@@ -113,7 +113,7 @@ def test_another_name_can_be_given(written, tmp_path, monkeypatch):
     monkeypatch.setattr("quaver.eager.qat.export_each", lambda program, paths: files.extend(paths.values()) or files)
 
     assert quanter.save_quantized_model(net, tmp_path / "small.onnx", SPEC) == tmp_path / "small.xml"
-    assert files == [tmp_path / "small.onnx", tmp_path / "small.xml"]
+    assert files == [tmp_path / "small.xml", tmp_path / "small.onnx"]
 
 
 def test_what_was_loaded_can_be_written_before_the_first_forward(tmp_path, images):

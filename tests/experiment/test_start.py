@@ -14,7 +14,7 @@ from quaver.config.options import as_written
 from quaver.config.recipe import QuantPhase, Recipe
 from quaver.errors import ConfigError
 from quaver.experiment.folder import FORMAT, RunFolder
-from quaver.experiment.plausible import dataset_name, problems_of
+from quaver.experiment.recipe_checks import dataset_name, recipe_problems
 from quaver.experiment.start import start
 from quaver.training.checkpoint import Checkpoint
 
@@ -342,7 +342,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path, said):
 def test_wrong_names_and_missing_files_are_reported_together():
     recipe = Recipe(model="MobilNetV1", dataset="digit", data_dir="/nowhere", pretrained_fp32_model="/no.pth")
 
-    found = problems_of(recipe, "quantize")
+    found = recipe_problems(recipe, "quantize")
 
     assert len(found) == 4
     assert "Did you mean 'mobilenet_v1'?" in found[0]
@@ -374,16 +374,16 @@ def test_without_a_folder_the_data_set_is_digits():
 def test_an_analysis_that_cannot_be_started_from_is_a_problem_at_once(options, words):
     recipe = Recipe(quantize=QuantPhase(**options))
 
-    found = problems_of(recipe, "quantize")
+    found = recipe_problems(recipe, "quantize")
 
     assert len(found) == (0 if words is None else 1)
     assert words is None or words in found[0]
-    assert problems_of(recipe, "train") == []  # which may well come before the analysis
+    assert recipe_problems(recipe, "train") == []  # which may well come before the analysis
 
 
 def test_a_folder_without_weights_is_a_problem_at_once(tmp_path):
-    assert "there is no such file" in problems_of(Recipe(pretrained_fp32_model=str(tmp_path)), "quantize")[0]
+    assert "there is no such file" in recipe_problems(Recipe(pretrained_fp32_model=str(tmp_path)), "quantize")[0]
 
 
 def test_an_unknown_layout_is_a_problem(tmp_path: Path):
-    assert "its layout is none that is known" in problems_of(Recipe(data_dir=str(tmp_path)), "train")[0]
+    assert "its layout is none that is known" in recipe_problems(Recipe(data_dir=str(tmp_path)), "train")[0]

@@ -8,12 +8,12 @@ from torch import nn
 
 import quaver
 from exact_nets import SHAPE, conv, frozen
+from quaver.engines import DEFAULT
 from quaver.errors import EngineError, QuaverWarning
 from quaver.export import form_for
 from quaver.export.comparison import Comparison, LayerDifference
-from quaver.export.exactness import exact_tensors
+from quaver.export.exactness import exactness
 from quaver.export.integers import Inside, simulation
-from quaver.targets import TARGETS
 
 
 class Net(nn.Module):
@@ -55,7 +55,7 @@ def part_added(s, x):
 
 def made(forward, config=None, **layers):
     torch.manual_seed(0)
-    return form_for(frozen(Net(forward, **layers), **(config or {})), TARGETS["openvino"])
+    return form_for(frozen(Net(forward, **layers), **(config or {})), DEFAULT)
 
 
 def noise():
@@ -82,7 +82,7 @@ def test_tensors_that_are_one_in_the_file_are_shown_under_each_name(tmp_path):
 
     file = assert_runs_as_simulated(program, tmp_path)
 
-    expected, inside = simulation(program), Inside(file, simulation(program).scales)
+    expected, inside = simulation(program), Inside.of(file, simulation(program).scales)
     _, integers = expected.run(noise())
     _, shown = inside.run(noise().numpy())
     assert {"slice", "slice_2"} <= shown.keys()
@@ -122,7 +122,7 @@ BRANCHES = {"o": conv(), "a": conv(act=None), "b": conv(act=None), "d": conv(act
 def claimed(what, config):
     """Whether the last sum of a net is claimed."""
     program = made(lambda s, x: s.c(SUMS[what](s, x)), config, **BRANCHES)
-    claims = exact_tensors(program, TARGETS["openvino"])
+    claims, _ = exactness(program, DEFAULT)
     return [claims[name] for name in claims if name.startswith("elementwise_add")][-1]
 
 

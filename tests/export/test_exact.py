@@ -14,10 +14,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import exact_nets
+import quaver
 from exact_nets import IMAGES, NETS, conv, differences, fresh, frozen, write
 from quaver.export.integers import simulation
 from quaver.machine.cpu import cpu
 from quaver.measure.layers import layers, products_in_int8
+from quaver.operators import OPS, packets_of
 
 UNSAFE = "Odd, not safe"
 WITHOUT_VNNI = ["AVX2", "AVX512_CORE"]
@@ -193,3 +195,30 @@ def test_without_saturation_safe_a_processor_without_vnni_gives_something_else(o
 
     assert found.pop("deployed output") > 100
     assert max(found.values()) > 100
+
+
+class Activations(nn.Module):
+    """Every activation that has a row, each between a convolution and the addition of a shortcut."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = sorted(packets_of("clamp", "activation"))
+        self.before, self.convs = (nn.ModuleList(nn.Conv2d(8, 8, 1) for _ in self.names) for _ in range(2))
+
+    def forward(self, x):
+        for name, before, convolution in zip(self.names, self.before, self.convs, strict=True):
+            bounds = (-1.0, 1.0) if name in ("clamp", "hardtanh") else ()
+            x = getattr(torch.ops.aten, name)(convolution(before(x).relu()), *bounds) + x
+        return x
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="what OpenVINO fuses was looked at on x86")
+def test_openvino_computes_an_activation_with_the_layer_and_the_sum_where_its_row_says_so(tmp_path):
+    net = Activations()
+
+    executed = layers(quaver.export(frozen(net), tmp_path), "openvino", rounds=1)
+
+    alone = sum(layer.type not in ("Convolution", "Reorder", "Reshape", "FakeQuantize", "Eltwise") for layer in executed)
+    sums = sum(layer.type == "Eltwise" for layer in executed)
+    assert [alone, sums] == [sum(not OPS[name].fused for name in net.names)] * 2
+    assert [layer.type for layer in executed if "hard_sigmoid" in layer.ops] == ["Math"]

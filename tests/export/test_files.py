@@ -97,7 +97,7 @@ def test_a_program_that_still_trains_and_a_target_that_is_not_are_refused(patter
 def test_an_export_that_computes_something_else_is_refused_and_the_old_files_stay(frozen, tmp_path, target, monkeypatch):
     quaver.export(frozen, tmp_path, target=target)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    monkeypatch.setattr(sys.modules["quaver.export"], "reopened", lambda file: Wrong())
+    monkeypatch.setattr(sys.modules["quaver.export"], "reopened", lambda file, engine: Wrong())
 
     with pytest.raises(EngineError, match="not what the program computes"):
         quaver.export(frozen, tmp_path, target=target)
@@ -117,7 +117,9 @@ def test_where_one_engine_refuses_nothing_is_written_for_the_others(frozen, tmp_
     files = {"onnx": tmp_path / "model.onnx", "openvino": tmp_path / "model.xml"}
     opened = sys.modules["quaver.export"].reopened
     monkeypatch.setattr(
-        sys.modules["quaver.export"], "reopened", lambda file: Wrong() if file.suffix == ".xml" else opened(file)
+        sys.modules["quaver.export"],
+        "reopened",
+        lambda file, engine: Wrong() if file.suffix == ".xml" else opened(file, engine),
     )
 
     with pytest.raises(EngineError, match="not what the program computes"):

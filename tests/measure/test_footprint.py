@@ -3,11 +3,10 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 
+from quaver.engines import ENGINES, installed
 from quaver.errors import EngineError
 from quaver.measure import footprint
-from quaver.measure.engines import READS, installed, loader
 from quaver.measure.footprint import file_size, memory
-from quaver.runtime.artefact import HOME
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -64,12 +63,12 @@ def test_a_model_whose_engine_dies_is_an_error_with_the_signals_name(tmp_path, m
 
 
 def test_every_file_has_an_engine_that_reads_it():
-    assert all(suffix in READS[engine] for suffix, engine in HOME.items())
+    assert all(engine.suffix in engine.reads for engine in ENGINES.values())
 
 
 def test_an_engine_that_is_not_installed_is_named_with_the_way_out(monkeypatch):
-    monkeypatch.setattr("quaver.measure.engines.find_spec", lambda name: None)
+    monkeypatch.setattr("quaver.engines.engine.find_spec", lambda name: None)
 
-    assert installed() == []
-    with pytest.raises(EngineError, match=r"openvino is not installed. Install it with pip install 'quaver\[openvino\]'"):
-        loader("openvino")
+    assert not any(engine.is_installed for engine in ENGINES.values())
+    with pytest.raises(EngineError, match=r"openvino is not installed. Install it with pip install openvino"):
+        installed("openvino")

@@ -3,8 +3,9 @@ import pytest
 
 from quaver.errors import ConfigError, InputError
 from quaver.measure import latency
-from quaver.measure.latency import fixed_batch, interleaved, measure, random_batch, summary
+from quaver.measure.latency import interleaved, measure, summary
 from quaver.runtime import Input, Runner
+from quaver.runtime.batches import fixed_batch, random_batch
 
 
 @pytest.fixture

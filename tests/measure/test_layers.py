@@ -9,9 +9,10 @@ from torch import nn
 
 import quaver
 from deployed import CONVOLUTIONS, Net
+from quaver.engines.openvino.inspection import _counted
 from quaver.errors import EngineError
-from quaver.measure.islands import findings
-from quaver.measure.layers import Layer, _counted, layers, products_in_int8, titles, totals
+from quaver.measure.int8_gaps import findings
+from quaver.measure.layers import Layer, layers, products_in_int8, titles, totals
 from quaver.runtime.artefact import provenance
 
 pytest.importorskip("onnxruntime")
@@ -192,26 +193,37 @@ def test_an_engine_that_tells_nothing_is_named(tmp_path):
         layers(tmp_path / "m.pte", "executorch")
 
 
-def layer(name, *reads, kind="Convolution", precision="u8", writes="u8", **more):
-    return Layer(name, kind, precision, writes, 1.0, 0.1, reads, **more)
+def layer(name, *reads, kind="Convolution", role="product", precision="u8", writes="u8", **more):
+    return Layer(name, kind, role, precision, writes, 1.0, 0.1, reads, **more)
 
 
-def test_an_addition_that_a_program_for_openvino_left_unrounded_is_mended_by_preparing_for_the_engine(tmp_path):
+@pytest.mark.parametrize(
+    ("origin", "remedy"),
+    [
+        ({"target": "openvino", "moved": {}}, "preparing the program for onnxruntime, with target='onnx'"),
+        ({"target": "onnx", "moved": {"made_for": "openvino"}}, "preparing the program for onnxruntime, with target='onnx'"),
+        ({"target": "onnx", "moved": {}}, ""),
+        ({}, ""),
+    ],
+    ids=str,
+)
+def test_an_addition_that_a_program_for_openvino_left_unrounded_is_mended_by_preparing_for_the_engine(
+    tmp_path, origin, remedy
+):
     net = Net(between="Softmax").save(tmp_path / "m.onnx", RECORDS)
     executed = layers(net, "onnxruntime", rounds=1)
     (middle,) = (one for one in executed if one.ops == ("middle",))
     middle.given.readers[0].readers[0].type = "Add"  # as if the ReLU's result were added to, not softmaxed
-    origin = provenance(net) | {"config": ["QuantizationTransformPass(bits=8, target='openvino')"]}
 
-    one = found(executed, "onnxruntime", origin, "float layer")["middle"]
+    one = found(executed, "onnxruntime", provenance(net) | origin, "float layer")["middle"]
 
-    assert one.remedy == "preparing the program for onnxruntime, with target='onnx'"
+    assert one.remedy == remedy
 
 
 def test_a_bias_or_activation_that_runs_apart_is_not_taken_for_the_convolution(tmp_path):
     executed = [
         layer("conv", ops=("a",)),
-        layer("rest", "conv", kind="Eltwise", precision="f32", ops=("a",)),
+        layer("rest", "conv", kind="Eltwise", role="other", precision="f32", ops=("a",)),
         layer("next", "rest", ops=("b",)),
     ]
     origin = {"ops": [{"name": "a", "type": "conv2d", "quantized": True, "reason": ""}]}

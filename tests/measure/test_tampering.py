@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import quaver
+from quaver.engines import ENGINES
 from quaver.errors import EngineError, InputError
 from quaver.export import form_for
 from quaver.export.acceptance import compare
 from quaver.runtime import load
-from quaver.targets import TARGETS
 from tampering import FILES, TAMPERINGS, frozen, images, tampered
 
 LEAST = 59  # as many as an attacker tried
@@ -55,7 +55,7 @@ def test_a_changed_file_is_caught_by_verify_and_by_its_trial(deployed, tmp_path,
 
     assert verdict_on(program, changed) != []
     with pytest.raises(EngineError, match="is not what the program computes"):
-        compare(form_for(program, TARGETS[target]), changed, run)
+        compare(form_for(program, ENGINES[target]), changed, ENGINES[target], run)
 
 
 def test_these_are_as_many_as_an_attacker_tried():
@@ -64,7 +64,7 @@ def test_these_are_as_many_as_an_attacker_tried():
 
 def test_what_the_writer_gets_wrong_is_refused_and_nothing_is_left(deployed, tmp_path, monkeypatch):
     program, _, _ = deployed("openvino")
-    module = sys.modules["quaver.export.openvino"]
+    module = sys.modules["quaver.engines.openvino.writer"]
     write = module.write
 
     def careless(model, path, origin, **options):

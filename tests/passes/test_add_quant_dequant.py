@@ -48,8 +48,8 @@ class Net(nn.Module):
         self.function = function
 
     def forward(self, x):
-        # tanh, so that no input comes straight from a convolution
-        return self.function(*(torch.tanh(conv(x)) for conv in self.convs))
+        # a sine, so that no input comes straight from a convolution
+        return self.function(*(torch.sin(conv(x)) for conv in self.convs))
 
 
 def records(program):
@@ -199,6 +199,13 @@ def test_quant_aware_leaves_the_reshape_of_a_head_float():
 
     assert records(prepared)["transpose"].reason == "no quantized op computes on its output"
     assert records(prepared)["flatten"].reason == "no quantized op computes on its output"
+
+
+def test_passes_for_different_engines_are_refused():
+    prepared = QuantizationTransformPass().apply(quaver.capture(Net(torch.add, inputs=2), IMAGES))
+
+    with pytest.raises(ConfigError, match=r"placed quantizers for 'openvino', and engines differ .* the same target"):
+        AddQuantDequantPass(target="onnx").apply(prepared)
 
 
 def test_an_op_with_a_weight_is_not_this_passs_business():

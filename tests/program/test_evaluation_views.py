@@ -1,12 +1,15 @@
 """``clone(for_test=True)``: another program over the same state, always in evaluation."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
 
 import quaver
 from quaver.errors import StageError
+from quaver.quantizers import PACT
 
 
 def state_of(program: quaver.Program) -> list[tuple[str, int]]:
@@ -237,3 +240,124 @@ def test_for_test_resets_nothing(program, train):
 def test_quant_aware_twice_is_refused(prepared):
     with pytest.raises(StageError, match=r"the program is prepared already\. Train it and call quaver\.convert"):
         quaver.quant_aware(prepared)
+
+
+# all that a program is made from
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=0.1)
+
+
+def own(x):
+    return x
+
+
+CONFIG = {"weight_bits": 4}
+CLIPPED = {"act_preprocess_func": PACT, "weight_preprocess_func": PACT}
+
+
+def quantizers_of(program: quaver.Program) -> list[tuple]:
+    return [(name, one.options(), type(one.preprocess)) for name, one in program.quantizers()]
+
+
+@pytest.mark.parametrize("view_first", [True, False])
+def test_both_orders_give_the_same_programs(program, images, train, view_first):
+    alone = quaver.quant_aware(copy.deepcopy(program), CONFIG, **CLIPPED, optimizer_func=adam)
+    made = {
+        for_test: quaver.quant_aware(
+            program, CONFIG, for_test=for_test, **CLIPPED, optimizer_func=None if for_test else adam
+        )
+        for for_test in (view_first, not view_first)
+    }
+    training, view = made[False], made[True]
+
+    train(training)
+
+    assert quantizers_of(training) == quantizers_of(view) == quantizers_of(alone)
+    assert {kind for _, _, kind in quantizers_of(training)} >= {PACT}
+    assert training.history == alone.history
+    assert isinstance(training.quantizer_optimizer, torch.optim.Adam)
+    assert state_of(view) == state_of(training)
+    assert torch.equal(view(images), training.eval()(images))
+
+
+def test_a_view_is_of_the_program_with_its_config(program):
+    made = [quaver.quant_aware(program, {"weight_bits": bits}) for bits in (4, 8, 2)]
+
+    views = [quaver.quant_aware(program, {"weight_bits": bits}, for_test=True) for bits in (4, 8, 2)]
+
+    assert [state_of(view) for view in views] == [state_of(one) for one in made]
+
+
+def test_a_view_is_of_the_program_with_its_functions(program):
+    clipped = quaver.quant_aware(program, **CLIPPED)
+    plain = quaver.quant_aware(program, act_preprocess_func=own)
+
+    assert state_of(quaver.quant_aware(program, for_test=True, act_preprocess_func=PACT)) == state_of(clipped)
+    assert state_of(quaver.quant_aware(program, for_test=True, act_preprocess_func=own)) == state_of(plain)
+
+
+def test_a_view_need_not_name_what_is_plain(program):
+    training = quaver.quant_aware(program, CONFIG, **CLIPPED)
+
+    for said in ({}, {"config": CONFIG}, CLIPPED):
+        assert state_of(quaver.quant_aware(program, for_test=True, **said)) == state_of(training)
+
+
+def test_of_programs_that_were_made_alike_a_view_is_of_the_last(program):
+    _, last = quaver.quant_aware(program, CONFIG), quaver.quant_aware(program, CONFIG)
+
+    assert state_of(quaver.quant_aware(program, for_test=True)) == state_of(last)
+
+
+@pytest.mark.parametrize("others", [{"config": CONFIG}, CLIPPED], ids=["config", "functions"])
+def test_a_view_that_may_be_of_several_programs_is_refused(program, others):
+    quaver.quant_aware(program)
+    quaver.quant_aware(program, **others)
+
+    with pytest.raises(StageError, match=r"several fit .* Give those of the one that is meant, or call \.clone"):
+        quaver.quant_aware(program, for_test=True)
+
+
+@pytest.mark.parametrize(
+    "others",
+    [{"config": CONFIG}, {"act_preprocess_func": PACT}, {"weight_quantize_func": own}],
+    ids=["config", "preprocess", "quantize"],
+)
+def test_a_view_made_from_something_else_than_the_training_program_is_refused(program, others):
+    quaver.quant_aware(program)
+
+    with pytest.raises(StageError, match=r"none fit the config and functions given\. Give those"):
+        quaver.quant_aware(program, for_test=True, **others)
+
+
+def test_a_training_program_is_what_was_asked_for_whatever_was_viewed_before(program):
+    view = quaver.quant_aware(program, for_test=True, **CLIPPED)
+
+    plain = quaver.quant_aware(program)
+    clipped = quaver.quant_aware(program, **CLIPPED)
+    another = quaver.quant_aware(program, **CLIPPED)
+
+    assert PACT not in {kind for _, _, kind in quantizers_of(plain)}
+    assert state_of(clipped) == state_of(view) != state_of(another)
+    assert quantizers_of(clipped) == quantizers_of(another)
+
+
+def test_a_view_is_of_a_program_that_trains_rather_than_of_one_that_was_only_looked_at(program):
+    looked_at = quaver.quant_aware(program, CONFIG, for_test=True)
+    training = quaver.quant_aware(program)
+
+    assert state_of(quaver.quant_aware(program, for_test=True)) == state_of(training)
+    assert state_of(quaver.quant_aware(program, CONFIG, for_test=True)) == state_of(looked_at)
+
+
+def test_programs_that_nobody_holds_are_let_go(captured):
+    made = [copy.deepcopy(captured)]
+    made += [quaver.quant_aware(made[0]), quaver.quant_aware(made[0], for_test=True)]
+    references = [weakref.ref(one) for one in made]
+
+    made.clear()
+    gc.collect()
+
+    assert [reference() for reference in references] == [None] * 3

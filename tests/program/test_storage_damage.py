@@ -541,3 +541,17 @@ def test_a_tensor_that_is_not_in_the_weights_is_refused(folder):
 
     with pytest.raises(StorageError):
         quaver.load(folder)
+
+
+def test_a_program_for_an_engine_that_is_not_here_is_refused_by_its_name(folder):
+    craft(folder, lambda body: body["placements"].update(target="toaster"))
+
+    with pytest.raises(StorageError, match="it was made for the engine 'toaster', which is not known here"):
+        quaver.load(folder)
+
+
+def test_a_mobile_program_of_before_computes_as_the_mobile_engine(stages, images, tmp_path):
+    quaver.save(stages["mobile"], tmp_path)
+    craft(tmp_path, lambda body: body["placements"].update(target="openvino"))
+
+    assert torch.equal(quaver.load(tmp_path)(images), stages["mobile"](images))

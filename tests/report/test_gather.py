@@ -7,6 +7,7 @@ import pytest
 from quaver.errors import StorageError
 from quaver.program import OpRecord
 from quaver.program.outline import outline
+from quaver.program.reason import ComputedWith, Folded
 from quaver.report import gather, page
 from quaver.report.figures import figures_of
 from quaver.report.layers import Row, rows_of
@@ -156,9 +157,9 @@ def test_a_row_joins_what_all_records_say(made):
 def test_a_fused_op_finds_its_host_whatever_that_is_called(tmp_path, name):
     run = deep_run(tmp_path, 3)
     records = [
-        OpRecord(name, "conv2d", "", "", True, ""),
-        OpRecord("bn", "batch_norm", "", "", False, f"folded into {name!r}"),
-        OpRecord("relu", "relu", "", "", False, f"computed with {name!r} in one step, before the result is rounded"),
+        OpRecord(name, "conv2d", "", "", True),
+        OpRecord("bn", "batch_norm", "", "", False, Folded(name)),
+        OpRecord("relu", "relu", "", "", False, ComputedWith(name)),
     ]
     run.program = replace(run.program, records=tuple(records))
 

@@ -1,33 +1,6 @@
 import pytest
 
-from quaver.report.html import embedded, join, tag
-from quaver.report.words import decibels, milliseconds, number, percent, points, size
-
-
-def test_text_is_escaped_and_html_is_not():
-    inner = tag("b", "<script>")
-
-    made = tag("p", "1 < 2 & 3", inner, title='"quoted"')
-
-    assert made == '<p title="&quot;quoted&quot;">1 &lt; 2 &amp; 3<b>&lt;script&gt;</b></p>'
-
-
-def test_joined_to_text_html_is_text_again():
-    assert tag("p", tag("b", "x") + "<i>") == "<p>&lt;b&gt;x&lt;/b&gt;&lt;i&gt;</p>"
-
-
-def test_what_is_none_or_false_is_left_out():
-    assert tag("input", type="checkbox", checked=False, id=None, disabled=True) == '<input type="checkbox" disabled>'
-    assert join("a", None, False, ["b", 0]) == "ab0"
-
-
-def test_embedded_data_cannot_end_its_element():
-    made = embedded({"name": "</script><!--\u2028"})
-
-    assert "<" not in made
-    assert ">" not in made
-    assert "\u2028" not in made
-    assert made == '{"name":"\\u003c/script\\u003e\\u003c!--\\u2028"}'
+from quaver.report.words import change, decibels, milliseconds, number, percent, points, size
 
 
 @pytest.mark.parametrize(
@@ -53,3 +26,17 @@ def test_embedded_data_cannot_end_its_element():
 )
 def test_numbers_are_written_as_people_read_them(made, words):
     assert made.replace("\u202f", " ") == words
+
+
+@pytest.mark.parametrize(
+    ("words", "more_is_better", "style"),
+    [
+        ("+0.5", True, "better"),
+        ("−0.5", True, "worse"),
+        ("+0.5", False, "worse"),
+        ("−0.5", False, "better"),
+        ("±0.0", False, "same"),
+    ],
+)
+def test_a_change_is_coloured_by_its_sign_and_by_what_is_better(words, more_is_better, style):
+    assert change(words, more_is_better=more_is_better).style == style

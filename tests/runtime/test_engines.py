@@ -12,6 +12,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import quaver
+from quaver.engines import ENGINES
 from quaver.errors import InputError, QuaverError, StorageError
 
 TARGETS = ["openvino", "onnx"]
@@ -108,9 +109,8 @@ def test_a_model_with_a_reshape_that_fixes_the_batch_is_refused_for_others(tmp_p
         [shape],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), tmp_path / "m.onnx")
-    from quaver.runtime import openvino
 
-    run = openvino.load(tmp_path / "m.onnx", 1)
+    run = ENGINES["openvino"].load(tmp_path / "m.onnx", 1)
     assert run(np.zeros((2, 2, 2), np.float32)).shape == (2, 4)
     with pytest.raises(InputError, match=r"cannot carry a batch of shape \(3, 2, 2\)"):
         run(np.zeros((3, 2, 2), np.float32))

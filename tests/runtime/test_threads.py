@@ -38,7 +38,7 @@ def artefact(request, program, tmp_path_factory):
         return quaver.export(program, tmp_path_factory.mktemp(request.param), target=request.param)
     pytest.importorskip("executorch", reason="the extra 'executorch' is not installed")
     from mobiles import mobile_program
-    from quaver.export.executorch import serialized
+    from quaver.engines.executorch.writer import serialized
 
     path = tmp_path_factory.mktemp("mobile") / "model.pte"
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 14 * 14, 5))

@@ -8,9 +8,9 @@ from safetensors.torch import load_file
 
 import quaver
 from quaver.data import Loader
-from quaver.experiment.journey import Journey
-from quaver.experiment.setting import setting_of
+from quaver.experiment.components import build_components
 from quaver.experiment.start import start
+from quaver.experiment.training_run import TrainingRun
 from quaver.training.ranks import Ranks
 from quaver.training.trainer import Trainer
 from tiny import Noise, assert_same_state, state_of, tiny_job, tiny_program
@@ -88,12 +88,12 @@ def test_in_a_run_the_teacher_is_the_float_model_that_quantization_starts_from(t
             super().__init__(job, stop)
             jobs.append(job)
 
-    monkeypatch.setattr("quaver.experiment.journey.Trainer", Seen)
+    monkeypatch.setattr("quaver.experiment.training_run.Trainer", Seen)
     flags = {"model": "tiny:net", "image_shape": "3,8,8", "batch_size": "256", "use_gpu": "false", "distill": "0.5"}
     flags |= {"float_epochs": "1", "num_epochs": "1", "lr": "0.1", "model_save_dir": str(tmp_path)}
     begun = start("quantize", None, flags, "", print)
 
-    _, after = Journey(begun, setting_of(begun.recipe, Ranks())).to_int8()
+    _, after = TrainingRun(begun, build_components(begun.recipe, Ranks())).to_int8()
 
     float_job, quantize_job = jobs
     teacher = quantize_job.teacher

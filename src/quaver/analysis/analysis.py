@@ -1,9 +1,9 @@
 """`Analysis`: what was found, to look at, to keep, and to start quantizers from."""
 
+import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from quaver.analysis import storage
 from quaver.analysis.initialise import start_ranges, thresholds_of
 from quaver.analysis.records import (
     PERCENTILES,
@@ -16,6 +16,7 @@ from quaver.analysis.records import (
 from quaver.config.check import check, one_of
 from quaver.config.recipe import STATISTICS
 from quaver.errors import StorageError
+from quaver.files import write_atomically
 from quaver.formats import Format
 from quaver.program import Program, Stage
 from quaver.records import MisfitError, decoded
@@ -102,7 +103,12 @@ class Analysis:
     def save(self, path: str | Path) -> Path:
         """Write the analysis as JSON, in one step."""
         path = Path(path)
-        storage.write(path, FORMAT.stamp | asdict(self))
+        try:
+            text = json.dumps(FORMAT.stamp | asdict(self), separators=(",", ":"), allow_nan=False)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, f"{text}\n".encode())
+        except (OSError, ValueError) as error:  # ValueError: a figure is NaN or Inf, which JSON does not have
+            raise StorageError(f"{path}: the analysis could not be written: {error}.") from error
         return path
 
     @classmethod

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from quaver.analysis.accumulating import Accumulator, statistics_of
 from quaver.analysis.analysis import Analysis
 from quaver.analysis.initialise import start
+from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.layers import statistics_of_layers
 from quaver.analysis.records import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics
 from quaver.analysis.sampling import Reservoir
 from quaver.analysis.sensitivity import Scoring, propose, quantized_ops, refuse_not_finite
 from quaver.analysis.sites import Site, activations, weights
-from quaver.analysis.watching import Watched
-from quaver.analysis.weighing import statistics_of_weight
+from quaver.analysis.tensor_statistics import Accumulator, statistics_of
+from quaver.analysis.weight_statistics import statistics_of_weight
 from quaver.config import QuantConfig
 from quaver.config.check import Rule, check, rate, whole
 from quaver.errors import ConfigError, InputError, StageError
@@ -77,10 +77,10 @@ def analyze(
     if sensitivity_images and torch.isfinite(examples).all():
         refuse_not_finite(view, sites, [(_on_its_device(view, examples), None)])  # now, not after the pass
     images = _pass(view, sites, accumulator, kept, batches, on_progress)
-    found = [statistics_of(site, accumulator.tallies[site.name]) for site in sites]
-    tensors = [tensor for tensor in found if tensor is not None]
-    weighed = [statistics_of_weight(weight) for weight in weights(view)]
-    layers = statistics_of_layers(view, sites, tensors, weighed)
+    measured = [statistics_of(site, accumulator.tallies[site.name]) for site in sites]
+    tensors = [tensor for tensor in measured if tensor is not None]
+    weight_statistics = [statistics_of_weight(weight) for weight in weights(view)]
+    layers = statistics_of_layers(view, sites, tensors, weight_statistics)
     summary, proposal = None, None
     if sensitivity_images:
         ready = with_ranges(program if is_own else copy.deepcopy(program), tensors).clone(for_test=True)
@@ -99,7 +99,7 @@ def analyze(
         batches=accumulator.batches,
         moving_rate=moving_rate,
         tensors=tensors,
-        weights=weighed,
+        weights=weight_statistics,
         layers=layers,
         sensitivity=summary,
         proposal=proposal,
@@ -171,7 +171,7 @@ def _pass(
     on_progress: Progress,
 ) -> int:
     """The one pass over the data; gives the number of images."""
-    network = Watched(program, sites, accumulator.look, rounding=not program.unseen())
+    network = WatchingInterpreter(program, sites, accumulator.look, rounding=not program.unseen())
     images = 0
     for batch in batches:
         inputs, labels = _split(batch)

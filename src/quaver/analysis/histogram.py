@@ -44,7 +44,7 @@ class Counts:
         self.power = 0.0
 
     def add(self, values: Tensor) -> None:
-        """Count finite float32 values that stand in a row."""
+        """Count finite float32 values, given as one row."""
         found = torch.bincount(bins_of(values), minlength=2 * PER_SIDE)
         self.counts = found if self.counts is None else self.counts.add_(found)
         self.power += float(values.double().square().sum())

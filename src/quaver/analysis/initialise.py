@@ -25,17 +25,17 @@ def start_ranges(
     if not isinstance(program, Program) or program.stage is not Stage.PREPARED:
         raise StageError("initialise: takes a prepared program: what quaver.quant_aware gives.")
     tensors = list(tensors)
-    known, largest = dict(program.quantizers()), thresholds_of(tensors, by)
+    quantizers, largest = dict(program.quantizers()), thresholds_of(tensors, by)
     started = []
     for tensor in tensors:
-        quantizer = known.get(tensor.quantizer)
+        quantizer = quantizers.get(tensor.quantizer)
         if quantizer is None or tensor.slot >= quantizer.tensors:
             continue
         clips = start_clip(quantizer, largest[tensor.quantizer])
         if start(quantizer, tensor.slot, tensor.figure(by)) or clips:
             started.append(tensor.name)
     for weight in weights:
-        if weight.name in known and start_clip(known[weight.name], weight.largest):
+        if weight.name in quantizers and start_clip(quantizers[weight.name], weight.largest):
             started.append(weight.name)
     if not started:
         raise StageError(
@@ -53,17 +53,17 @@ def start_ranges(
 
 def thresholds_of(tensors: Iterable[TensorStatistics], by: str) -> dict[str, float]:
     """For each quantizer the largest of its tensors' figures."""
-    found: dict[str, float] = {}
+    thresholds: dict[str, float] = {}
     for tensor in tensors:
-        found[tensor.quantizer] = max(found.get(tensor.quantizer, 0.0), tensor.figure(by))
-    return found
+        thresholds[tensor.quantizer] = max(thresholds.get(tensor.quantizer, 0.0), tensor.figure(by))
+    return thresholds
 
 
 @torch.no_grad()
 def start(quantizer: Quantizer, slot: int, threshold: float) -> bool:
     """Give a quantizer a range for one of its tensors; False for a rule that keeps none."""
     if isinstance(quantizer, MovingAverageAbsMax):
-        # as if it had been observed for long: the next batch moves it no more than any other batch does
+        # as after many batches: the next one moves it no more than any other would
         state = min(1 / (1 - quantizer.moving_rate), torch.finfo(torch.float32).max / max(threshold, 1.0))  # sum fits
         quantizer.state[slot], quantizer.accum[slot] = state, state * threshold
         return True

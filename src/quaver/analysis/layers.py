@@ -15,22 +15,22 @@ def statistics_of_layers(
 ) -> list[LayerStatistics]:
     """A record for every quantized op, in the order of the graph."""
     quantized = {record.name for record in program.ops() if record.quantized}
-    known = {tensor.name: tensor for tensor in tensors}
-    weighed = {weight.name: weight for weight in weights}
+    tensors_by_name = {tensor.name: tensor for tensor in tensors}
+    weights_by_name = {weight.name: weight for weight in weights}
     by_node = {site.node: site.name for site in sites if site.rounded}
     by_quantizer = {site.quantizer: site.name for site in reversed(sites) if site.rounded}
-    found = []
+    records = []
     for node in program.graphs[EVAL].nodes:
         if not is_op(node) or op_of(node).name not in quantized:
             continue
         op = op_of(node)
         read = [name for value in node.all_input_nodes if (name := _tensor(value, by_node, by_quantizer))]
         weight = next((name for value in node.all_input_nodes if (name := _weight(value))), None)
-        inputs = [known[name] for name in dict.fromkeys(read) if name in known]
-        own = weighed.get(weight) if weight is not None else None
+        inputs = [tensors_by_name[name] for name in dict.fromkeys(read) if name in tensors_by_name]
+        own = weights_by_name.get(weight) if weight is not None else None
         input_db = min((one.sqnr_db for one in inputs if one.sqnr_db is not None), default=None)
         weight_db = None if own is None else own.sqnr_db
-        found.append(
+        records.append(
             LayerStatistics(
                 name=op.name,
                 type=op.type,
@@ -46,7 +46,7 @@ def statistics_of_layers(
                 without=None,
             )
         )
-    return found
+    return records
 
 
 def _tensor(value: fx.Node, by_node: dict[fx.Node, str], by_quantizer: dict[str, str]) -> str | None:

@@ -1,4 +1,4 @@
-"""A part that stands for the whole: some values of a tensor, some images of a data set. The same each time."""
+"""Deterministic samples: some values of a tensor, some images of a data set."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ class Reservoir:
         self.generator = torch.Generator().manual_seed(seed)
 
     def offer(self, images: Tensor, labels: Tensor | None) -> None:
-        """Take some images of a batch, in the place of earlier ones."""
+        """Take some images of a batch, replacing earlier ones."""
         if not self.limit:
             return
         finite = torch.isfinite(images)[..., None].flatten(1).all(1).tolist()

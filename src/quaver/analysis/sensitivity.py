@@ -7,17 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from quaver.analysis.accumulating import decibels
+from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.records import LayerStatistics, Proposal, Score
 from quaver.analysis.sites import Site
-from quaver.analysis.watching import Watched
+from quaver.analysis.tensor_statistics import decibels
 from quaver.config.scopes import contains
 from quaver.errors import InputError
 from quaver.graph.nodes import Op, copy_graph, is_fake_quant, op_of, ops_by_name
-from quaver.int8.lowering import lower
-from quaver.operators import WEIGHTED, keeps_range
-from quaver.passes.wishes import skip_pattern_in
+from quaver.operators import WEIGHTED, moves_values
 from quaver.program import EVAL, Program
+from quaver.program.reason import SkipPattern
 from quaver.program.views import Executable
 
 Batches = list[tuple[Tensor, Tensor | None]]
@@ -28,7 +27,7 @@ def quantized_ops(program: Program) -> list[Op]:
     """The quantized ops that compute; a reshape or a max pool only passes rounded values on."""
     ops = ops_by_name(program.graphs[EVAL])
     chosen = [node for name, node in ops.items() if name in program.placements.quantized]
-    return [op_of(node) for node in chosen if not keeps_range(node, op_of(node).type)]
+    return [op_of(node) for node in chosen if not moves_values(node)]
 
 
 def with_float(graph: fx.Graph, names: Collection[str]) -> fx.Graph:
@@ -91,7 +90,7 @@ class Scoring:
     @torch.no_grad()
     def _outputs(self, names: Collection[str]) -> list[list[Tensor]]:
         graph = with_float(self.program.graphs[EVAL], names)
-        run = Executable(self.program, lower(graph))
+        run = Executable(self.program, self.program.engine.lowering().run(graph))
         results = []
         for images, _ in self.batches:
             flat = run(*self.program.signature.flatten((images,), {}))
@@ -119,7 +118,7 @@ def refuse_not_finite(program: Program, sites: list[Site], batches: Batches) -> 
         if not torch.isfinite(x).all():
             strange.append(site.name)
 
-    network = Watched(program, sites, look, rounding=False)
+    network = WatchingInterpreter(program, sites, look, rounding=False)
     for images, _ in batches:
         outputs = network.outputs(program.signature.flatten((images,), {}))
         if all(torch.isfinite(value).all() for value in outputs if isinstance(value, Tensor)):
@@ -175,8 +174,7 @@ def propose(
 
 def _own_patterns(program: Program) -> list[str]:
     """The skip patterns that leave ops of the program float already."""
-    found = [skip_pattern_in(reason) for reason in program.placements.declined.values()]
-    return [pattern for pattern in dict.fromkeys(found) if pattern is not None]
+    return list(dict.fromkeys(why.pattern for why in program.placements.declined.values() if isinstance(why, SkipPattern)))
 
 
 def _pattern_for(scope: str, program: Program) -> str:

@@ -18,7 +18,7 @@ from quaver.graph.nodes import (
     quantizer_of,
 )
 from quaver.grid import Grid
-from quaver.operators import keeps_range
+from quaver.operators import moves_values
 from quaver.passes.placement import end_of
 from quaver.program import EVAL, Program
 from quaver.program.views import read
@@ -108,7 +108,7 @@ def moved_from(node: fx.Node) -> fx.Node | None:
     if not is_dequantize(node) or not is_quantize(node.args[0]):
         return None
     source: Any = node.args[0].args[0]  # type: ignore[union-attr]
-    if not is_op(source) or not keeps_range(source, op_of(source).type):
+    if not is_op(source) or not moves_values(source):
         return None
     first = next((value for value in source.all_input_nodes if is_dequantize(value)), None)
     return first if first is not None and first.args[1] == node.args[1] else None

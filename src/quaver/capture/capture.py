@@ -85,7 +85,7 @@ def capture_modes(
 
 
 def _check_names(model: nn.Module) -> None:
-    """Any text is a name, but half a character is none: no file can hold it."""
+    """Refuse names with half a character (a lone surrogate), which no file can hold; any other text is a name."""
     for path, _ in (*model.named_modules(), *model.named_parameters(), *model.named_buffers()):
         try:
             path.encode()
@@ -126,14 +126,14 @@ def _clean(graph: fx.Graph, *, evaluation: bool) -> None:
 
 
 def _inputs(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: list[bool]) -> tuple[Any, ...]:
-    names, marks, found = _input_names(model, spec), iter(free), []
+    names, marks, inputs = _input_names(model, spec), iter(free), []
     for leaf, name in zip(leaves, names, strict=True):
         if isinstance(leaf, Tensor):
             shape: tuple[int | None, ...] = tuple(leaf.shape)
-            found.append(InputTensor(name, (None, *shape[1:]) if next(marks) else shape, leaf.dtype))
+            inputs.append(InputTensor(name, (None, *shape[1:]) if next(marks) else shape, leaf.dtype))
         else:
-            found.append(leaf)
-    return tuple(found)
+            inputs.append(leaf)
+    return tuple(inputs)
 
 
 def _input_names(model: nn.Module, spec: pytree.TreeSpec) -> list[str]:

@@ -1,8 +1,7 @@
 """One export of a model, in training or in evaluation mode, as a plain graph over the model's own tensors."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
@@ -17,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from quaver.capture.inline import inline_no_grad
 from quaver.errors import CaptureError
+from quaver.silence import without_logs
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,18 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
 
 def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProgram:
     shapes = (tuple({0: Dim.AUTO} if one else None for one in free),)
-    with traceback.preserve_node_meta(), _silenced():
+    # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
+    with traceback.preserve_node_meta(), without_logs(logging.CRITICAL), redirect_stderr(StringIO()):
         traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
-    _let_go(traced)
+    _free_shapes(traced)
     return traced
 
 
-def _let_go(traced: ExportedProgram) -> None:
-    """Have what torch knows about the sizes of a trace go with the trace.
+def _free_shapes(traced: ExportedProgram) -> None:
+    """Free what torch keeps about the sizes of a trace together with the trace.
 
-    It holds the inputs, whose sizes hold it: in C++, where no garbage collector looks. Caches of torch's hold it, too, some
-    without a bound (both seen in 2.13: 0.3 MB for each capture of two layers).
+    It holds the inputs, whose sizes hold it: a cycle in C++, which no garbage collector sees. Some of torch's caches, which
+    have no bound, hold it as well (both seen in 2.13: 0.3 MB for each capture of two layers).
     """
     for node in traced.graph.nodes:
         sizes = getattr(getattr(node.meta.get("val"), "fake_mode", None), "shape_env", None)
@@ -117,15 +118,15 @@ def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Export
     inline_no_grad(graph, traced.graph_module)
     tensors = [*flat.model.named_parameters(), *flat.model.named_buffers()]
     first_name = {id(tensor): name for name, tensor in reversed(tensors)}  # tied weights go by their first name
-    known = dict(flat.named_parameters(remove_duplicate=False)) | dict(flat.named_buffers(remove_duplicate=False))
+    stored = dict(flat.named_parameters(remove_duplicate=False)) | dict(flat.named_buffers(remove_duplicate=False))
     readers: dict[str, fx.Node] = {}
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     for node, spec in zip(placeholders, traced.graph_signature.input_specs, strict=True):
         if spec.kind is InputKind.USER_INPUT:
             continue
         assert spec.target is not None
-        if spec.target in known:
-            name = first_name[id(known[spec.target])]
+        if spec.target in stored:
+            name = first_name[id(stored[spec.target])]
         else:
             name = f"constants.{spec.target.replace('.', '_')}"
             constants[name] = traced.constants[spec.target]
@@ -145,15 +146,3 @@ def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Export
             f"{type(flat.model).__name__}: its forward writes into one of its inputs. Let it write into a copy."
         )
     return Exported(graph, constants, free_batch, flat.structure.spec)
-
-
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """Keep torch's own account of a failed trace off the screen: what matters of it goes into the CaptureError."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with redirect_stderr(StringIO()):
-            yield
-    finally:
-        logging.disable(before)

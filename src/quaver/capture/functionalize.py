@@ -4,40 +4,12 @@ import torch
 from torch import fx
 
 from quaver.graph.nodes import packet
+from quaver.operators import packets_of
 
-_ELEMENTWISE = frozenset(
-    {
-        "relu_",
-        "relu6_",
-        "hardtanh_",
-        "hardswish_",
-        "hardsigmoid_",
-        "silu_",
-        "sigmoid_",
-        "leaky_relu_",
-        "elu_",
-        "selu_",
-        "celu_",
-        "mish_",
-        "tanh_",
-        "threshold_",
-        "clamp_",
-        "clamp_min_",
-        "clamp_max_",
-        "dropout_",
-        "feature_dropout_",
-        "alpha_dropout_",
-        "feature_alpha_dropout_",
-        "add_",
-        "sub_",
-        "mul_",
-        "div_",
-        "neg_",
-        "abs_",
-        "pow_",
-        "masked_fill_",
-    }
-)
+_ELEMENTWISE = frozenset(f"{name}_" for name in packets_of("clamp", "activation", "elementwise")) | {
+    *("selu_", "celu_", "threshold_", "clamp_min_", "clamp_max_", "neg_", "abs_", "pow_", "masked_fill_"),
+    *("dropout_", "feature_dropout_", "alpha_dropout_", "feature_alpha_dropout_"),
+}
 
 
 def functionalize(graph: fx.Graph) -> None:

@@ -11,7 +11,7 @@ from torch import fx
 
 from quaver.capture.scope import KEY
 from quaver.graph.nodes import Op, is_parameter, is_written, notes_of
-from quaver.operators import type_of, weight_of
+from quaver.operators import type_of
 
 _TORCH, _HERE = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -75,7 +75,7 @@ def _is_counter(node: fx.Node) -> bool:
     """Whether the op only updates a buffer of the model (``num_batches_tracked += 1``)."""
     written = node.args[0] if node.args else None
     name = str(node.target)
-    return isinstance(written, fx.Node) and written.op == "get_attr" and "_." in name and weight_of(node, "") is None
+    return isinstance(written, fx.Node) and written.op == "get_attr" and "_." in name
 
 
 def _module(node: fx.Node) -> tuple[str, str]:

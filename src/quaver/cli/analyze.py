@@ -1,6 +1,7 @@
 """``quaver analyze``: where a program's ranges, errors and sensitive layers are."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,18 +17,19 @@ from quaver.analysis import Analysis
 from quaver.analysis import analyze as run_analysis
 from quaver.analysis.records import LayerStatistics, Score
 from quaver.capture import capture
-from quaver.cli.batches import Images, Source, Split, image_size_of, open_batches
+from quaver.cli.batches import Images, Source, image_size_of, open_batches
 from quaver.cli.figures import refuse_unwritable
-from quaver.cli.flags import as_in_a_recipe
+from quaver.cli.flags import as_in_a_recipe, with_flags_of
 from quaver.config.load import load_recipe
 from quaver.errors import ConfigError
 from quaver.experiment.folder import weights_at
 from quaver.models import build, load_weights
-from quaver.models.outside import is_outside
+from quaver.models.external import is_external
 from quaver.program import Program, Stage
 from quaver.program.storage import load
 
 
+@with_flags_of(Source, "source")
 def analyze(
     program: Annotated[
         Path | None,
@@ -35,27 +37,14 @@ def analyze(
             help="Folder of the program (quaver.save): float, prepared, frozen or int8. Or give --model and its weights."
         ),
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            help="Binary data file (quaver convert-data), or a data set's folder or name. Or give --dataset and --data_dir."
-        ),
-    ] = None,
+    *,
+    source: Source,
     model: Annotated[str, as_in_a_recipe("model")] = "",
     model_options: Annotated[str, as_in_a_recipe("model_options")] = "",
     pretrained_fp32_model: Annotated[str, as_in_a_recipe("pretrained_fp32_model")] = "",
     class_dim: Annotated[str, as_in_a_recipe("class_dim")] = "",
-    dataset: Annotated[str, as_in_a_recipe("dataset")] = "auto",
-    data_dir: Annotated[str, as_in_a_recipe("data_dir")] = "",
-    split: Annotated[Split, typer.Option(help="Which images of a data set.", rich_help_panel="Data")] = Split.VAL,
-    image_shape: Annotated[
-        str, typer.Option("--image_shape", help="Channels, height, width; by default the program's.", rich_help_panel="Data")
-    ] = "",
-    batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1, rich_help_panel="Data")] = 50,
-    batch_num: Annotated[int, typer.Option(help="Batches to look at; 0: all.", min=0, rich_help_panel="Data")] = 0,
-    workers: Annotated[
-        int, typer.Option(help="Processes that read images; 0: this one does.", min=0, rich_help_panel="Data")
-    ] = 0,
+    image_shape: Annotated[str, as_in_a_recipe("image_shape", help="Channels, height, width; default: the program's.")] = "",
+    workers: Annotated[int, as_in_a_recipe("workers", min=0, show_default=True)] = 0,
     sensitivity: Annotated[
         int, typer.Option(help="Images on which each layer alone, and all but it, are quantized; 0: leave this out.", min=0)
     ] = 0,
@@ -74,9 +63,9 @@ def analyze(
     named = {"model": model, "model_options": model_options, "class_dim": class_dim}
     named = {flag: value for flag, value in (named | {"pretrained_fp32_model": pretrained_fp32_model}).items() if value}
     if named and program is not None:  # the only argument is the data then
-        if data is not None:
+        if source.data is not None:
             raise ConfigError(f"{program} and --{next(iter(named))}: both name what to look at. Give one of them.")
-        program, data = None, str(program)
+        program, source = None, replace(source, data=str(program))
     if target_drop is not None and not sensitivity:
         raise ConfigError("--target-drop needs accuracies: say on how many images with --sensitivity 512.")
     if program is None and not named:
@@ -89,16 +78,7 @@ def analyze(
             f"--sensitivity {sensitivity}: {program} is {stored.stage.value} and has no float layers to compare with. Give "
             "the float model in its place: --model NAME --pretrained_fp32_model out/fp32.safetensors."
         )
-    source = Source(
-        data=data,
-        dataset=dataset,
-        data_dir=data_dir,
-        split=split.value,
-        image_shape=image_shape,
-        batch_size=batch_size,
-        batch_num=batch_num,
-        workers=workers,
-    )
+    source = replace(source, image_shape=image_shape, workers=workers)
     images = open_batches(source, image_size_of(stored) if stored else None)
     loaded = stored or float_program(named, images)
     columns = (
@@ -131,7 +111,7 @@ def float_program(flags: dict[str, str], images: Images) -> Program:
     """The model that these flags of ``quaver quantize`` name, for such images."""
     recipe = load_recipe(None, flags, "quantize")
     weights = recipe.pretrained_fp32_model
-    if not is_outside(recipe.model) and not weights:  # others may bring their own
+    if not is_external(recipe.model) and not weights:  # others may bring their own
         raise ConfigError(f"--model {recipe.model}: give its weights, too: --pretrained_fp32_model out/fp32.safetensors.")
     classes, shape = recipe.class_dim or images.classes, images.image_shape
     model = build(recipe.model, num_classes=classes, image_size=shape[1], **recipe.model_options)

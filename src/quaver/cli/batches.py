@@ -5,18 +5,20 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 
+from quaver.cli.flags import as_in_a_recipe
 from quaver.config.check import check, nearest
 from quaver.config.options import rules_of
 from quaver.config.recipe import Recipe
 from quaver.data import Loader, open_dataset
 from quaver.data.binary import load_binary
-from quaver.data.opening import NAMES
+from quaver.data.by_name import NAMES
 from quaver.errors import ConfigError, DataError
-from quaver.experiment.plausible import dataset_name, problems_of_data
+from quaver.experiment.recipe_checks import data_problems, dataset_name
 from quaver.program import Program
 
 
@@ -29,17 +31,22 @@ class Split(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What was asked for. ``data`` is a data file, a data set's name or its folder; ``dataset`` and ``data_dir`` say the
-    last two apart, as in ``quaver quantize``.
+    """What was asked for, with the flags that ask for it. ``data`` is a data file, a data set's name or its folder;
+    ``dataset`` and ``data_dir`` say the last two apart, as in ``quaver quantize``.
     """
 
-    data: str | None = None
-    dataset: str = "auto"
-    data_dir: str = ""
-    split: str = "val"
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="Binary data file (quaver convert-data), or a data set's folder or name. Or give --dataset and --data_dir."
+        ),
+    ] = None
+    dataset: Annotated[str, as_in_a_recipe("dataset")] = "auto"
+    data_dir: Annotated[str, as_in_a_recipe("data_dir")] = ""
+    split: Annotated[Split, typer.Option(help="Which images of a data set.", rich_help_panel="Data")] = Split.VAL
+    batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1, rich_help_panel="Data")] = 50
+    batch_num: Annotated[int, typer.Option(help="Batches to look at; 0: all.", min=0, rich_help_panel="Data")] = 0
     image_shape: str = ""
-    batch_size: int = 50
-    batch_num: int = 0
     workers: int = 0
 
 
@@ -99,7 +106,7 @@ def _named(source: Source) -> Source:
 def _of_data_set(source: Source, image_size: int | None) -> Images:
     recipe = Recipe(dataset=source.dataset, data_dir=source.data_dir, image_shape=source.image_shape)
     check("command line", {"image_shape": source.image_shape}, {"image_shape": rules_of(Recipe)["image_shape"]})
-    problems = problems_of_data(recipe)
+    problems = data_problems(recipe)
     if problems:
         raise ConfigError("\n".join(problems))
     name = dataset_name(recipe)

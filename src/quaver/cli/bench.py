@@ -10,21 +10,23 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from quaver.cli.bench_tables import show_findings, show_footprints, show_latencies, show_layers, show_totals
 from quaver.cli.figures import refuse_unwritable, write_report
+from quaver.cli.flags import JsonFile, Threads
 from quaver.config.check import nearest
+from quaver.engines import ENGINES, engine_of, installed, suffixes
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
 from quaver.machine.packages import version_of
-from quaver.measure.engines import READS, installed, loader
 from quaver.measure.footprint import file_size, memory
-from quaver.measure.islands import findings
-from quaver.measure.latency import fixed_batch, measure
+from quaver.measure.int8_gaps import findings
+from quaver.measure.latency import measure
 from quaver.measure.layers import Layer, layers, products_in_int8, titles, totals
 from quaver.runtime import Runner
-from quaver.runtime.artefact import HOME, checked, find
+from quaver.runtime.artefact import checked, find
+from quaver.runtime.batches import fixed_batch
 from quaver.runtime.trial import tried
 
-TELL = ("openvino", "onnxruntime")
-"""Engines that tell what they execute."""
+PACKAGES = {engine.package: engine for engine in ENGINES.values()}
+"""The engines, as ``--engines`` calls them."""
 
 Rows = list[dict[str, Any]]
 
@@ -51,33 +53,32 @@ class Contender:
 
 def bench(
     artefacts: Annotated[
-        list[Path], typer.Argument(help="Models: .xml, .onnx, .pte, or folders with one of these.", show_default=False)
+        list[Path],
+        typer.Argument(help=f"Models: {', '.join(suffixes())}, or folders with one of these.", show_default=False),
     ],
     float_: Annotated[
         list[Path] | None,
         typer.Option("--float", help="Float model to compare with, on every engine here that reads it; may be repeated."),
     ] = None,
-    threads: Annotated[int, typer.Option(help="Threads an engine may use.", min=1)] = 1,
+    threads: Threads = 1,
     batch_sizes: Annotated[str, typer.Option(help="Images per call; several with commas.")] = "1,16",
     rounds: Annotated[int, typer.Option(help="Calls of each model that are timed.", min=1)] = 50,
     warmup: Annotated[int, typer.Option(help="Calls of each model before that.", min=0)] = 5,
     engines: Annotated[
         str,
-        typer.Option(help="Engines to run on, with commas: openvino, onnxruntime, executorch. Default: each file's own."),
+        typer.Option(help=f"Engines to run on, with commas: {', '.join(PACKAGES)}. Default: each file's own."),
     ] = "",
     with_memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure memory, each in a new process.")] = True,
     with_layers: Annotated[bool, typer.Option("--layers", help="Show every layer, and why it isn't faster.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show the time by type of layer.")] = False,
-    json: Annotated[Path | None, typer.Option("--json", help="File for the figures as JSON.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Measure float and int8 models side by side: they take turns, warmed up, in one run.
 
     The ratio is against the best float engine on this machine. --float model.onnx runs on OpenVINO and on ONNX Runtime,
     --float model.xml on OpenVINO; give both to be sure of the best.
     """
-    if json is not None and not json.absolute().parent.is_dir():
-        raise ConfigError(f"--json {json}: there is no folder {json.parent} to write it to. Make it, or name another.")
-    refuse_unwritable(json)
+    refuse_unwritable(json, make_folder=False)
     report = run_bench(
         Console(),
         artefacts,
@@ -104,17 +105,17 @@ def run_bench(
     sizes: list[int],
     rounds: int,
     warmup: int,
-    wanted: list[str],
-    with_memory: bool,
-    with_layers: bool,
-    profile: bool,
+    wanted: list[str] | None = None,
+    with_memory: bool = False,
+    with_layers: bool = False,
+    profile: bool = False,
 ) -> dict[str, Any]:
     """Measure, show on the console, and give the record that ``--json`` writes."""
-    contenders = [one for path in artefacts for one in _contenders(path, wanted)]
-    contenders += [one for path in float_models for one in _contenders(path, wanted or installed(), is_float=True)]
+    contenders = [one for path in artefacts for one in _contenders(path, wanted or [])]
+    contenders += [one for path in float_models for one in _contenders(path, wanted or _installed(), is_float=True)]
     for one in contenders:
-        tried(one.path, one.engine)
-    runners = {one.name: loader(one.engine)(one.path, threads) for one in contenders}
+        tried(one.path, PACKAGES[one.engine])
+    runners = {one.name: installed(one.engine).load(one.path, threads) for one in contenders}
     console.print(f"CPU: {cpu().words()}", highlight=False, soft_wrap=True)
     rows = _latencies(console, contenders, runners, sizes, rounds, warmup)
     show_latencies(console, rows, f"{threads} thread{'s' * (threads > 1)}, {rounds} rounds, in turns")
@@ -132,7 +133,7 @@ def run_bench(
         "profiles": profiles,
     }
     for one in contenders if with_layers or profile else []:
-        if one.engine not in TELL:
+        if not PACKAGES[one.engine].shows_inside:
             console.print(f"{one.name}: no layers to show, this engine does not tell what it executes.", soft_wrap=True)
         elif profile or not one.is_float:
             batch = fixed_batch(runners[one.name].inputs) or sizes[0]
@@ -142,6 +143,10 @@ def run_bench(
 
 
 # what was asked for
+
+
+def _installed() -> list[str]:
+    return [name for name, engine in PACKAGES.items() if engine.is_installed]
 
 
 def _batch_sizes(text: str) -> list[int]:
@@ -154,23 +159,24 @@ def _batch_sizes(text: str) -> list[int]:
 def _engines(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",")] if text else []
     for name in names:
-        if name not in READS:
+        if name not in PACKAGES:
             raise ConfigError(
-                f"--engines {name!r}: there is no such engine.{nearest(name, READS)} Known: {', '.join(READS)}."
+                f"--engines {name!r}: there is no such engine.{nearest(name, PACKAGES)} Known: {', '.join(PACKAGES)}."
             )
-        if name not in installed():
-            raise EngineError(f"--engines: {name} is not installed. Install it with pip install 'quaver[{name}]'.")
+        if not PACKAGES[name].is_installed:
+            install = PACKAGES[name].requirement
+            raise EngineError(f"--engines: {name} is not installed. Install it with pip install {install}.")
     return list(dict.fromkeys(names))
 
 
 def _contenders(artefact: Path, engines: list[str], *, is_float: bool = False) -> list[Contender]:
     """The artefact on those of the engines that read it; on its own engine where none are named."""
     path = find(artefact)
-    chosen = [name for name in engines if path.suffix in READS[name]] if engines else [HOME[path.suffix]]
-    if not chosen:
-        readers = " and ".join(name for name, suffixes in READS.items() if path.suffix in suffixes)
-        raise ConfigError(f"{path}: {path.suffix} is not read by {' or '.join(engines)}, but by {readers}.")
     origin = checked(path)
+    readers = [name for name, engine in PACKAGES.items() if path.suffix in engine.reads]
+    chosen = [name for name in engines if name in readers] if engines else [engine_of(path, origin).package]
+    if not chosen:
+        raise ConfigError(f"{path}: {path.suffix} is not read by {' or '.join(engines)}, but by {' and '.join(readers)}.")
     return [Contender(path, name, is_float, origin) for name in chosen]
 
 

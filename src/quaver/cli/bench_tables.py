@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from quaver.measure.islands import Finding
+from quaver.measure.int8_gaps import Finding
 from quaver.measure.layers import Layer, titles
 
 SHOWN = 20

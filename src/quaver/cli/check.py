@@ -13,7 +13,7 @@ from rich.table import Table
 from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.config.load import read_yaml, recipe_of
 from quaver.errors import ConfigError
-from quaver.experiment.plausible import problems_of
+from quaver.experiment.recipe_checks import recipe_problems
 from quaver.machine.cpu import cpu
 from quaver.measure.machine import Fact, machine
 
@@ -50,7 +50,8 @@ def check_recipe(console: Console, recipe: Path) -> None:
     found: list[str] = []
     read = recipe_of(read_yaml(recipe), str(recipe), found)
     for command in ("train", "quantize"):
-        found += [f"{recipe}: {problem}" for problem in problems_of(read, command) if f"{recipe}: {problem}" not in found]
+        problems = [f"{recipe}: {problem}" for problem in recipe_problems(read, command)]
+        found += [problem for problem in problems if problem not in found]
     for problem in found:
         console.print(problem, markup=False)
     if found:

@@ -1,6 +1,5 @@
 """``quaver convert-data``: images and a list of labels become one binary data file."""
 
-import os
 import shutil
 import warnings
 from enum import StrEnum
@@ -23,6 +22,7 @@ from quaver.data.parallel import in_order
 from quaver.errors import ConfigError, DataError
 from quaver.files import is_stream
 from quaver.reading import parse_json, read_text
+from quaver.runtime.pool import at_once
 
 _COMMAND = "quaver convert-data"
 _COLUMNS = (TextColumn("converting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
@@ -71,7 +71,7 @@ def convert_data(
     with (
         warnings.catch_warnings(action="ignore"),  # Pillow's doubts about harmless tags
         writer,
-        in_order(read, listed, workers or _cores()) as results,
+        in_order(read, listed, workers or at_once(threads=1)) as results,
         Progress(*_COLUMNS, console=console) as progress,
     ):
         bar = progress.add_task("converting", total=len(listed))
@@ -134,11 +134,6 @@ def _is_ours(report: Path) -> bool:
 def _layout(choice: LayoutChoice, size: int, classes: int) -> Layout:
     fits = (3, size, size) == REFERENCE_SHAPE and classes == REFERENCE_CLASSES
     return "reference" if choice is LayoutChoice.REFERENCE or (choice is LayoutChoice.AUTO and fits) else "header"
-
-
-def _cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _mention_space(console: Console, out: Path, needed: int) -> None:

@@ -19,6 +19,7 @@ from quaver.cli.screen import Screen
 from quaver.config.recipe import Phase, QuantPhase
 from quaver.data import Loader, open_dataset
 from quaver.deployment import write_tree
+from quaver.engines import DEFAULT
 from quaver.errors import ConfigError
 from quaver.export import export
 from quaver.measure.verify import verify
@@ -83,7 +84,7 @@ def demo(
     }
     with console.status("writing float/, int8/ and mobile/, and opening them again"):
         write_tree(frozen, out)
-        float_model = export(as_trained, out / "fp32" / "model.xml")
+        float_model = export(as_trained, out / "fp32" / f"model{DEFAULT.suffix}")
     report["int8_bytes"] = weights_file(out / "int8").stat().st_size
     with console.status("looking at every layer"):
         analyze(qat, islice(batches.epoch(0), 8)).save(out / "analysis.json")
@@ -98,17 +99,9 @@ def demo(
 
 def deployed(int8: Program, out: Path, float_model: Path, test: Loader) -> dict[str, Any]:
     """What the engine makes of the int8 model: accuracy, agreement with the simulation, and speed beside the float model."""
-    artefact = out / "int8" / "model.xml"
+    artefact = DEFAULT.file_in(out)
     result = verify(int8, artefact, test.epoch(0))
-    options: dict[str, Any] = {
-        "sizes": [1],
-        "rounds": 100,
-        "warmup": 3,
-        "wanted": [],
-        "with_memory": False,
-        "profile": False,
-    }
-    speed = run_bench(Console(quiet=True), [artefact], [float_model], with_layers=True, **options)
+    speed = run_bench(Console(quiet=True), [artefact], [float_model], sizes=[1], rounds=100, warmup=3, with_layers=True)
     write_report(out / "bench.json", speed)
     milliseconds = {"fp32_ms" if row["is_float"] else "int8_ms": row["median_ms"] for row in speed["latencies"]}
     return {

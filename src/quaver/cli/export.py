@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
+from quaver.cli.figures import warn
 from quaver.deployment import write_tree
+from quaver.engines import DEFAULT, ENGINES
 from quaver.export import export as write
 from quaver.pipeline import convert as freeze
 from quaver.program import Stage
@@ -17,7 +18,7 @@ from quaver.program.storage import load
 def export(
     program: Annotated[Path, typer.Argument(help="Folder of a frozen, int8 or float program (quaver.save).")],
     out: Annotated[Path, typer.Argument(help="Folder, or file with the engine's suffix.")],
-    target: Annotated[str, typer.Option(help="openvino, onnx or executorch.")] = "openvino",
+    target: Annotated[str, typer.Option(help=f"The engine: {', '.join(ENGINES)}.")] = DEFAULT.name,
     same_on_amx: Annotated[
         bool,
         typer.Option("--same_on_amx/--no_same_on_amx", help="The same bits on processors with AMX; without, faster there."),
@@ -44,4 +45,4 @@ def convert(
     for file in files:
         console.print(str(file), highlight=False)
     for words in left_out:
-        console.print(f"[yellow]warning:[/] {escape(words)}", highlight=False)
+        warn(console, words)

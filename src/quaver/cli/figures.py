@@ -7,17 +7,20 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
-from quaver.errors import StorageError
-from quaver.files import destination, is_stream, write_atomically
+from quaver.errors import ConfigError
+from quaver.files import destination, is_stream, write_atomically, writing
 from quaver.measure.verify import verdict
 
 
-def refuse_unwritable(path: Path | None) -> None:
-    """An error now, not after the work, where a file could not be written; its folder is made."""
+def refuse_unwritable(path: Path | None, *, make_folder: bool = True) -> None:
+    """An error now, not after the work, where a file could not be written."""
     if path is None:
         return
-    try:
+    if not (make_folder or path.absolute().parent.is_dir()):
+        raise ConfigError(f"--json {path}: there is no folder {path.parent} to write it to. Make it, or name another.")
+    with writing(f"--json {path}", "Name another file."):
         if path.is_dir():
             raise IsADirectoryError("this is a folder")
         if is_stream(path):
@@ -25,8 +28,6 @@ def refuse_unwritable(path: Path | None) -> None:
         place = destination(path).parent
         place.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=place).close()
-    except OSError as error:
-        raise StorageError(f"--json {path}: could not be written: {error}. Name another file.") from error
 
 
 def fail_where_verify_failed(console: Console, report: dict[str, Any]) -> None:
@@ -38,6 +39,11 @@ def fail_where_verify_failed(console: Console, report: dict[str, Any]) -> None:
         raise typer.Exit(1)
 
 
+def warn(console: Console, words: str) -> None:
+    """A line that stands out."""
+    console.print(f"[yellow]warning:[/] {escape(words)}", highlight=False)
+
+
 def write_report(path: Path, report: dict[str, Any]) -> None:
     """The figures as JSON, in one step."""
     write_file(path, (json.dumps(report, indent=2) + "\n").encode())
@@ -45,7 +51,5 @@ def write_report(path: Path, report: dict[str, Any]) -> None:
 
 def write_file(path: Path, content: bytes) -> None:
     """A file of a command, in one step."""
-    try:
+    with writing(path, "What was there is untouched."):
         write_atomically(path, content)
-    except OSError as error:
-        raise StorageError(f"{path}: could not be written: {error}. What was there is untouched.") from error

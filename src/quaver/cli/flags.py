@@ -2,21 +2,22 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import Field
-from typing import Annotated, Any
+from dataclasses import Field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
 from quaver.config.load import FLOAT_FLAGS, Command
 from quaver.config.options import as_written, options_of
-from quaver.config.recipe import Phase, QuantPhase, Recipe
+from quaver.config.recipe import DataOptions, ModelOptions, Phase, QuantPhase, Recipe, RunOptions
 
-PANELS = {
-    "Model": ("model", "model_options", "pretrained_fp32_model", "class_dim"),
-    "Data": ("dataset", "data_dir", "image_shape", "anchors", "total_images", "batch_size", "workers"),
-    "Run": ("use_gpu", "seed", "model_save_dir", "checkpoint_period", "log_period", "tensorboard", "verify_images"),
-}
+PANELS = {"Model": ModelOptions, "Data": DataOptions, "Run": RunOptions}
+Threads = Annotated[int, typer.Option(help="Threads the engine may use.", min=1)]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="File for the figures as JSON.")]
+# the reference spells its flags with underscores; a hyphen is as good
+BOTH_SPELLINGS = {"token_normalize_func": lambda name: name.replace("-", "_")}
 TRAINING, QUANTIZATION, FLOAT = "Training", "Quantization", "Float training before it"
 
 
@@ -30,27 +31,44 @@ def with_recipe_flags(command: Command) -> Callable[[Callable[[dict[str, str]], 
         parameters = [_parameter(name, one, panel) for name, one, panel in _options(command)]
         parameters.append(_plain("recipe", "Recipe file (YAML); flags go before what it says.", "Run"))
         parameters.append(_plain("checkpoint", "Folder of a run to go on with; excludes --pretrained_fp32_model.", "Run"))
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        call.__name__, call.__doc__ = run.__name__, run.__doc__
-        return call
+        return _with_parameters(call, run, parameters)
 
     return wrap
 
 
-def as_in_a_recipe(name: str) -> Any:
+def with_flags_of(kind: Any, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a dataclass that a command takes by this name be flags: its fields that are annotated with one."""
+    hints = get_type_hints(kind, include_extras=True)
+    flags = [
+        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+        for one in fields(kind)
+        if get_origin(hints[one.name]) is Annotated
+    ]
+
+    def wrap(run: Callable[..., None]) -> Callable[..., None]:
+        def call(**given: Any) -> None:
+            made = kind(**{flag.name: given.pop(flag.name) for flag in flags})
+            run(**given, **{name: made})
+
+        own = inspect.signature(run).parameters.values()
+        return _with_parameters(call, run, [flag for one in own for flag in (flags if one.name == name else [one])])
+
+    return wrap
+
+
+def as_in_a_recipe(name: str, **changes: Any) -> Any:
     """A flag that means what it means to ``quaver quantize``, for a command that has only a few of them."""
-    words = options_of(Recipe)[name].metadata["words"]
-    panel = next(panel for panel, names in PANELS.items() if name in names)
-    return typer.Option(f"--{name}", help=words, rich_help_panel=panel, show_default=False)
+    one, panel = next((one, panel) for found, one, panel in _options("train") if found == name)
+    usual = {"help": one.metadata["words"], "rich_help_panel": panel, "show_default": False}
+    return typer.Option(f"--{name}", **(usual | changes))
 
 
 def model_and_data(recipe: Recipe) -> list[str]:
     """The flags that name the model and the data of a recipe, but not its weights: those that are not as by default."""
     words = []
-    for name in (*PANELS["Model"], *PANELS["Data"]):
+    for name, one in (options_of(ModelOptions) | options_of(DataOptions)).items():
         value = getattr(recipe, name)
-        if value != options_of(Recipe)[name].metadata["default"] and name != "pretrained_fp32_model":
+        if value != one.metadata["default"] and name != "pretrained_fp32_model":
             words += [f"--{name}", as_written(value)]
     return words
 
@@ -70,9 +88,8 @@ class FlagsCommand(TyperCommand):
 
 
 def _options(command: Command) -> Iterator[tuple[str, "Field[Any]", str]]:
-    panel_of = {name: panel for panel, names in PANELS.items() for name in names}
-    for name, one in options_of(Recipe).items():
-        yield name, one, panel_of[name]
+    for panel, part in PANELS.items():
+        yield from ((name, one, panel) for name, one in options_of(part).items())
     kind = QuantPhase if command == "quantize" else Phase
     for name, one in options_of(kind).items():
         yield name, one, TRAINING if name in options_of(Phase) else QUANTIZATION
@@ -83,14 +100,23 @@ def _options(command: Command) -> Iterator[tuple[str, "Field[Any]", str]]:
 
 def _parameter(name: str, one: "Field[Any]", panel: str) -> inspect.Parameter:
     default, rule = one.metadata["default"], one.metadata["rule"]
-    shown = ",".join(str(part) for part in default) if isinstance(default, tuple) else str(default)
-    shown = shown.lower() if isinstance(default, bool) else shown
     kinds = {bool: "true|false", int: "NUMBER", float: "NUMBER", dict: "KEY=VALUE,…"}
     metavar = "|".join(rule.choices) if rule.choices and len(rule.choices) < 6 else kinds.get(type(default), "TEXT")
-    return _plain(name, one.metadata["words"], panel, metavar, shown if default not in ("", (), {}) else None)
+    return _plain(name, one.metadata["words"], panel, metavar, as_written(default))
 
 
-def _plain(name: str, words: str, panel: str, metavar: str = "PATH", shown: str | None = None) -> inspect.Parameter:
+def _with_parameters(
+    call: Callable[..., None], run: Callable[..., None], parameters: list[inspect.Parameter]
+) -> Callable[..., None]:
+    """A function as typer is to see it: with these parameters, and with what ``run`` says of itself."""
+    by_name = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    call.__signature__ = inspect.Signature(by_name)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in by_name}
+    call.__name__, call.__doc__ = run.__name__, run.__doc__
+    return call
+
+
+def _plain(name: str, words: str, panel: str, metavar: str = "PATH", shown: str = "") -> inspect.Parameter:
     flag = typer.Option(f"--{name}", help=words, metavar=metavar, rich_help_panel=panel, show_default=shown or False)
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, flag])

@@ -15,9 +15,9 @@ from quaver.cli.check import check
 from quaver.cli.convert_data import convert_data
 from quaver.cli.demo import demo
 from quaver.cli.export import convert, export
-from quaver.cli.flags import FlagsCommand
+from quaver.cli.flags import BOTH_SPELLINGS, FlagsCommand
 from quaver.cli.report import report
-from quaver.cli.test import BOTH_SPELLINGS, run_tester
+from quaver.cli.test import run_tester
 from quaver.cli.train import quantize, train
 from quaver.cli.verify import verify
 from quaver.errors import QuaverError, StoppedError
@@ -46,18 +46,12 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-app.command()(with_plain_errors(demo))
-app.command(cls=FlagsCommand, context_settings=BOTH_SPELLINGS)(with_plain_errors(train))
-app.command(cls=FlagsCommand, context_settings=BOTH_SPELLINGS)(with_plain_errors(quantize))
-app.command()(with_plain_errors(check))
-app.command()(with_plain_errors(convert))
-app.command()(with_plain_errors(export))
-app.command(context_settings=BOTH_SPELLINGS)(with_plain_errors(verify))
-app.command()(with_plain_errors(bench))
-app.command(context_settings=BOTH_SPELLINGS)(with_plain_errors(analyze))
-app.command()(with_plain_errors(report))
-app.command()(with_plain_errors(convert_data))
-app.command("test", context_settings=BOTH_SPELLINGS)(with_plain_errors(run_tester))
+for command in (demo, train, quantize, check, convert, export, verify, bench, analyze, report, convert_data, run_tester):
+    app.command(
+        "test" if command is run_tester else None,
+        cls=FlagsCommand if command in (train, quantize) else None,
+        context_settings=BOTH_SPELLINGS if command in (train, quantize, verify, analyze, run_tester) else None,
+    )(with_plain_errors(command))
 
 
 @app.callback()

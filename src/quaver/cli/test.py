@@ -13,15 +13,14 @@ import typer
 from numpy.typing import NDArray
 
 from quaver.cli.figures import refuse_unwritable, write_report
+from quaver.cli.flags import JsonFile, Threads
 from quaver.data.binary import BinaryData, load_binary
+from quaver.engines import suffixes
 from quaver.errors import ConfigError, DataError
 from quaver.measure.accuracy import top_k_hits
 from quaver.runtime import Array, Runner, load
 from quaver.runtime.artefact import find
 from quaver.runtime.trial import tried
-
-# the reference spells its flags with underscores; a hyphen is as good
-BOTH_SPELLINGS = {"token_normalize_func": lambda name: name.replace("-", "_")}
 
 
 class Truth(StrEnum):
@@ -44,7 +43,8 @@ class Counted:
 
 def run_tester(
     infer_model: Annotated[
-        Path, typer.Option("--infer_model", help="Model: .onnx, .xml, .pte, or a folder with one of these. Float or int8.")
+        Path,
+        typer.Option("--infer_model", help=f"Model: {', '.join(suffixes())}, or a folder with one of these. Float or int8."),
     ],
     infer_data: Annotated[Path, typer.Option("--infer_data", help="Data file, as `quaver convert-data` makes it.")],
     batch_size: Annotated[int, typer.Option("--batch_size", help="Images per batch; the last may be short.", min=1)] = 1,
@@ -67,9 +67,9 @@ def run_tester(
             case_sensitive=False,
         ),
     ] = Truth.TRUE,
-    threads: Annotated[int, typer.Option(help="Threads the engine may use.", min=1)] = 1,
+    threads: Threads = 1,
     output: Annotated[int, typer.Option(help="Which output is the logits, counted from 0.", min=0)] = 0,
-    json: Annotated[Path | None, typer.Option("--json", help="File for the figures as JSON.")] = None,
+    json: JsonFile = None,
 ) -> None:
     """Run a model over a data file: a line per batch, then totals over all images.
 
@@ -77,9 +77,7 @@ def run_tester(
     Latency is the engine's time alone, without reading the file.
     Flags may be written with - in place of _.
     """
-    if json is not None and not json.absolute().parent.is_dir():
-        raise ConfigError(f"--json {json}: there is no folder {json.parent} to write it to. Make it, or name another.")
-    refuse_unwritable(json)
+    refuse_unwritable(json, make_folder=False)
     with_labels = with_accuracy_layer is Truth.TRUE
     data = load_binary(infer_data, check_labels=with_labels)
     batches = -(-len(data) // batch_size)

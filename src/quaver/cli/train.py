@@ -4,25 +4,24 @@ import shlex
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from quaver.cli.figures import fail_where_verify_failed
+from quaver.cli.figures import fail_where_verify_failed, warn
 from quaver.cli.flags import model_and_data, with_recipe_flags
 from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
+from quaver.engines import DEFAULT
 from quaver.errors import StoppedError
-from quaver.experiment.journey import Journey
+from quaver.experiment.components import Components, build_components, wants_accelerator
 from quaver.experiment.lock import RunLock
-from quaver.experiment.outcome import float_report, int8_report
-from quaver.experiment.setting import Setting, setting_of, wants_accelerator
+from quaver.experiment.results import float_report, int8_report
 from quaver.experiment.start import Start, start
+from quaver.experiment.training_run import TrainingRun
 from quaver.training.interruption import termination_as_interrupt
 from quaver.training.listener import Listener, MetricsFile, TensorBoard
 from quaver.training.ranks import Ranks, join, leave
@@ -35,16 +34,16 @@ def train(flags: dict[str, str]) -> None:
     Flags may be written with - in place of _.
     """
     console = Console(highlight=False, soft_wrap=True)
-    with carried_out("train", flags, console) as journey:
-        trained = journey.to_float()
-        if not journey.setting.ranks.first:
+    with carried_out("train", flags, console) as run:
+        trained = run.to_float()
+        if not run.components.ranks.first:
             return
-        folder = journey.start.folder
+        folder = run.start.folder
         folder.write_weights(trained.program.state_dict())
-        report = float_report(journey.setting, trained)
+        report = float_report(run.components, trained)
         folder.write_report(report)
-    show(console, journey.setting, report, {"float": "fp32"})
-    same = model_and_data(journey.setting.recipe)
+    show(console, run.components, report, {"float": "fp32"})
+    same = model_and_data(run.components.recipe)
     how = shlex.join(["quaver", "quantize", *same, "--pretrained_fp32_model", str(folder.fp32)])
     console.print(f"Weights are in {folder.fp32}; {how} goes on with them.", markup=False)
 
@@ -59,33 +58,34 @@ def quantize(flags: dict[str, str]) -> None:
     Flags may be written with - in place of _.
     """
     console = Console(highlight=False, soft_wrap=True)
-    with carried_out("quantize", flags, console) as journey:
-        before, after = journey.to_int8()
-        leave(journey.setting.ranks)
-        if not journey.setting.ranks.first:
+    with carried_out("quantize", flags, console) as run:
+        before, after = run.to_int8()
+        leave(run.components.ranks)
+        if not run.components.ranks.first:
             return
-        journey.say("writing float/, int8/ and mobile/, and running the engine …")
-        if find_spec("openvino") is None:
-            journey.say("openvino is not installed: int8/model.xml is left out. quaver export writes it where openvino is.")
-        folder = journey.start.folder
-        report = int8_report(journey.setting, folder, before, after)
+        run.say("writing float/, int8/ and mobile/, and running the engine …")
+        if not DEFAULT.can_write:
+            file = DEFAULT.file_in(Path())
+            run.say(f"{DEFAULT.package} is not installed: {file} is left out. quaver export writes it where it is.")
+        folder = run.start.folder
+        report = int8_report(run.components, folder, before, after)
         folder.write_report(report)
     names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", deployed_title(report): "deployed"}
-    show(console, journey.setting, report, names)
+    show(console, run.components, report, names)
     if "agreement" in report:
         console.print(
             f"The engine agrees with the simulation on {report['agreement']:.2%} of {report['verified_images']} images."
         )
     for words in report.get("left_out", []):
-        console.print(f"[yellow]warning:[/] {escape(words)}")
+        warn(console, words)
     mobile = "" if "left_out" in report else " mobile/,"
     console.print(f"Everything is in {folder.path}/: float/, int8/,{mobile} report.json.")
     fail_where_verify_failed(console, report)
 
 
 @contextmanager
-def carried_out(command: Command, flags: dict[str, str], console: Console) -> Iterator[Journey]:
-    """A journey ready to go, with everyone who listens to it; however it ends, how to go on is said."""
+def carried_out(command: Command, flags: dict[str, str], console: Console) -> Iterator[TrainingRun]:
+    """A run ready to go, with everyone who listens to it; however it ends, how to go on is said."""
     file = Path(flags.pop("recipe")) if "recipe" in flags else None
     checkpoint = flags.pop("checkpoint", "")
     ranks = join(accelerator=wants_accelerator(load_recipe(file, flags, command)))
@@ -95,10 +95,10 @@ def carried_out(command: Command, flags: dict[str, str], console: Console) -> It
         begun = start(command, file, flags, checkpoint, screen.said, lock.take) if ranks.first else None
         begun = ranks.from_first(begun)
         assert begun is not None
-        journey = Journey(begun, setting_of(begun.recipe, ranks), listeners(begun, ranks, screen))
-        journey.say(words_about(journey.setting))
+        run = TrainingRun(begun, build_components(begun.recipe, ranks), listeners(begun, ranks, screen))
+        run.say(words_about(run.components))
         try:
-            yield journey
+            yield run
         except KeyboardInterrupt as asked:
             number = asked.args[0] if asked.args else signal.SIGINT
             raise StoppedError(f"stopped. Go on with: {begun.resume}", number) from None
@@ -114,13 +114,13 @@ def listeners(begun: Start, ranks: Ranks, screen: Screen) -> tuple[Listener, ...
     return (*found, TensorBoard(begun.folder.path / "events")) if begun.recipe.tensorboard else found
 
 
-def words_about(setting: Setting) -> str:
+def words_about(components: Components) -> str:
     """What is about to be done, in a line."""
-    where = torch.cuda.get_device_name(setting.device) if setting.device.type == "cuda" else "the processor"
-    several = f", {setting.ranks.world} processes" if setting.ranks.world > 1 else ""
-    shape = "x".join(str(size) for size in setting.image_shape)
-    sizes = f"{len(setting.train.dataset)} training and {len(setting.test.dataset)} test images of {shape}"
-    return f"{setting.recipe.model} on {setting.dataset}: {sizes}, {setting.classes} classes, on {where}{several}"
+    where = torch.cuda.get_device_name(components.device) if components.device.type == "cuda" else "the processor"
+    several = f", {components.ranks.world} processes" if components.ranks.world > 1 else ""
+    shape = "x".join(str(size) for size in components.image_shape)
+    sizes = f"{len(components.train.dataset)} training and {len(components.test.dataset)} test images of {shape}"
+    return f"{components.recipe.model} on {components.dataset}: {sizes}, {components.classes} classes, on {where}{several}"
 
 
 def deployed_title(report: dict[str, Any]) -> str:
@@ -129,11 +129,11 @@ def deployed_title(report: dict[str, Any]) -> str:
     return f"int8, {report.get('engine', '')}" + (f", first {report.get('verified_images')} images" if some else "")
 
 
-def show(console: Console, setting: Setting, report: dict[str, Any], names: dict[str, str]) -> None:
+def show(console: Console, components: Components, report: dict[str, Any], names: dict[str, str]) -> None:
     """The figures as a table: a row per form of the model."""
     figures = [key.removeprefix("fp32_") for key in report if key.startswith("fp32_") and key != "fp32_bytes"]
     table = Table(
-        "model", *figures, title=f"{setting.recipe.model} on {report['test_images']} test images of {setting.dataset}"
+        "model", *figures, title=f"{components.recipe.model} on {report['test_images']} test images of {components.dataset}"
     )
     for title, prefix in names.items():
         values = [report.get(f"{prefix}_{name}") for name in figures]

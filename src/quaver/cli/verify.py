@@ -7,9 +7,9 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from quaver.cli.batches import Source, Split, image_size_of, open_batches
+from quaver.cli.batches import Source, image_size_of, open_batches
 from quaver.cli.figures import refuse_unwritable, write_report
-from quaver.cli.flags import as_in_a_recipe
+from quaver.cli.flags import JsonFile, Threads, with_flags_of
 from quaver.machine.cpu import cpu
 from quaver.measure.verify import Verification, verdict
 from quaver.measure.verify import verify as run_verify
@@ -18,18 +18,11 @@ from quaver.runtime.artefact import find
 from quaver.runtime.trial import tried
 
 
+@with_flags_of(Source, "source")
 def verify(
     program: Annotated[Path, typer.Argument(help="Folder of the program (quaver.save): prepared, frozen or int8.")],
     artefact: Annotated[Path, typer.Argument(help="The exported model, or its folder.")],
-    data: Annotated[
-        str | None,
-        typer.Argument(
-            help="Binary data file (quaver convert-data), or a data set's folder or name. Or give --dataset and --data_dir."
-        ),
-    ] = None,
-    dataset: Annotated[str, as_in_a_recipe("dataset")] = "auto",
-    data_dir: Annotated[str, as_in_a_recipe("data_dir")] = "",
-    split: Annotated[Split, typer.Option(help="Which images of a data set.", rich_help_panel="Data")] = Split.VAL,
+    source: Source,
     threshold: Annotated[float, typer.Option(help="Least agreement, where outputs are class scores.", min=0, max=1)] = 0.999,
     allow_steps: Annotated[
         float | None,
@@ -42,19 +35,14 @@ def verify(
     allow_share: Annotated[
         float, typer.Option(help="Share of every tensor's integers that may differ by more.", min=0, max=1)
     ] = 0.0,
-    batch_size: Annotated[int, typer.Option(help="Images per batch.", min=1)] = 50,
-    batch_num: Annotated[int, typer.Option(help="Batches to compare; 0: all.", min=0)] = 0,
     layers: Annotated[bool, typer.Option(help="Compare the integers of every quantized tensor, too.")] = True,
-    threads: Annotated[int, typer.Option(help="Threads of the engine.", min=1)] = 1,
-    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
+    threads: Threads = 1,
+    json_path: JsonFile = None,
 ) -> None:
     """Run the same images through the simulation and the real engine. Exit code 1 where any tensor differs."""
     console = Console()
     refuse_unwritable(json_path)
     simulated = load(program)
-    source = Source(
-        data=data, dataset=dataset, data_dir=data_dir, split=split.value, batch_size=batch_size, batch_num=batch_num
-    )
     images = open_batches(source, image_size_of(simulated))
     tried(find(artefact))
     shown = track(images.batches, "comparing", total=images.count, console=console)

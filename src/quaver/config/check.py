@@ -26,6 +26,17 @@ def one_of(*choices: str) -> Rule:
     return Rule(f"one of {', '.join(choices)}", lambda value: value in choices, choices)
 
 
+class NameIn(Rule):
+    """Exactly one of the names in a table, which may grow."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "now", lambda: one_of(*table))
+
+    words = property(lambda self: self.now().words)  # type: ignore[assignment]
+    allows = property(lambda self: self.now().allows)  # type: ignore[assignment]
+    choices = property(lambda self: self.now().choices)  # type: ignore[assignment]
+
+
 def one_of_or_none(*choices: str) -> Rule:
     """Exactly one of these, or None."""
     return Rule(f"None or one of {', '.join(choices)}", lambda value: value is None or value in choices, choices)
@@ -91,6 +102,11 @@ def names(known: Iterable[str]) -> Rule:
         return isinstance(value, list | tuple) and all(item in choices for item in value)
 
     return Rule(f"a list of names from {', '.join(choices)}", allows, choices)
+
+
+def anything() -> Rule:
+    """Whatever is given; a function of the user's own is looked at where it is called."""
+    return Rule("anything", lambda value: True)
 
 
 def check(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:

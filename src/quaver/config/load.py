@@ -18,7 +18,7 @@ Command = Literal["train", "quantize"]
 LARGEST = 1 << 20  # bytes of a recipe; a long one has some thousand
 TABLES: dict[str, type] = {"train": Phase, "quantize": QuantPhase}
 # QuantConfig's own names for what the reference's script calls otherwise
-ALIASES = {"activation_quantize_type": "act_quant_type", "weight_quantize_type": "wt_quant_type"}
+ALIASES = {one.metadata["same_as"]: name for name, one in options_of(QuantPhase).items() if one.metadata["same_as"]}
 # flags of `quaver quantize` for the float training that comes before it
 FLOAT_FLAGS = {"float_epochs": "num_epochs", "float_lr": "lr"}
 

@@ -1,18 +1,25 @@
-"""Options as dataclass fields that carry their own rule and words: a recipe's key, a flag and its help are one thing."""
+"""Options as dataclass fields that carry their own rule and words: a config's key, a flag and its help are one thing."""
 
 from collections.abc import Mapping
 from dataclasses import Field, field, fields
-from typing import Any
+from typing import Any, Self, TypeVar
 
-from quaver.config.check import Rule
+from quaver.config.check import Rule, anything, check
+
+Kind = TypeVar("Kind", bound=type)
 
 
-def option(default: Any, rule: Rule, words: str) -> Any:
+def option(default: Any, rule: Rule, words: str, same_as: str = "") -> Any:
     """A field with a default, the rule its values keep to, and what it does in a sentence."""
-    metadata = {"default": default, "rule": rule, "words": words}
+    metadata = {"default": default, "rule": rule, "words": words, "same_as": same_as}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def like(kind: type, name: str, **changes: Any) -> Any:
+    """An option of another dataclass, for a field with another name, default, rule or sentence."""
+    return option(**({**options_of(kind)[name].metadata} | {"same_as": name} | changes))
 
 
 def options_of(kind: type) -> dict[str, "Field[Any]"]:
@@ -23,6 +30,32 @@ def options_of(kind: type) -> dict[str, "Field[Any]"]:
 def rules_of(kind: type) -> dict[str, Rule]:
     """What each option of a dataclass may be."""
     return {name: one.metadata["rule"] for name, one in options_of(kind).items()}
+
+
+def shared_options(given: Any, kind: type) -> dict[str, Any]:
+    """The options that ``kind`` takes too, by its names or by those that its own stand for."""
+    return {
+        key: getattr(given, name)
+        for name, one in options_of(type(given)).items()
+        if (key := one.metadata["same_as"] or name) in options_of(kind)
+    }
+
+
+class Checked:
+    """Makes a dataclass of options refuse what it cannot take: every problem at once, each with the nearest right word."""
+
+    def __new__(cls, *args: Any, **options: Any) -> Self:
+        """Checked here, before ``__init__`` could answer a misspelt key with a TypeError."""
+        plain_fields: Any = cls  # those of a subclass need not be options
+        check(cls.__name__, options, {one.name: anything() for one in fields(plain_fields)} | rules_of(cls))
+        return super().__new__(cls)
+
+
+def lists_options(kind: Kind) -> Kind:
+    """Let ``help`` of a dataclass say what each of its options does."""
+    lines = [f"    {name}: {one.metadata['words']}" for name, one in options_of(kind).items()]
+    kind.__doc__ = "\n".join([f"{kind.__doc__ or ''}\n", *lines])
+    return kind
 
 
 # The words that Python's own strtobool took, and with it the scripts that people have.

@@ -10,14 +10,13 @@ training under ``quantize``::
     quantize: {num_epochs: 20, lr: 0.005, freeze_observers_epoch: 15}
 """
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from quaver.config.check import Rule, boolean, names, number, one_of, rate, text, texts, whole
-from quaver.config.options import option
-from quaver.config.quant_config import ACTIVATION_TYPES, BITS_RULE, RULES, WEIGHT_TYPES, QuantConfig
-from quaver.operators import OP_TYPES
-from quaver.targets import OPENVINO, TARGETS
+from quaver.config.check import Rule, boolean, number, one_of, rate, text, whole
+from quaver.config.options import like, option, shared_options
+from quaver.config.quant_config import QuantConfig
+from quaver.config.quantization_options import ActivationRange, SharedOptions, TargetOption, WeightRange
 
 LR_STRATEGIES = ("piecewise_decay", "cosine_decay", "exponential_decay", "constant")
 OPTIMIZERS = ("momentum", "adamw")
@@ -93,24 +92,17 @@ class Phase:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantPhase(Phase):
+class QuantPhase(TargetOption, SharedOptions, Phase):
     """How a model is trained with quantizers, and where these are."""
 
     num_epochs: int = option(2, whole(0), "Epochs of training with quantizers.")
     lr: float = option(0.005, number(), "Learning rate at the beginning.")
-    act_quant_type: str = option("moving_average_abs_max", one_of(*ACTIVATION_TYPES), "Range rule of activations.")
-    wt_quant_type: str = option("channel_wise_abs_max", one_of(*WEIGHT_TYPES), "Range rule of weights.")
-    weight_bits: int = option(8, BITS_RULE, "Bits of weights.")
-    activation_bits: int = option(8, BITS_RULE, "Bits of activations.")
-    layer_bits: dict[str, Any] = option({}, RULES["layer_bits"], "Other bits for some layers, as stem=8,fc=8.")  # noqa: RUF009
-    not_quant_pattern: tuple[str, ...] = option(("skip_quant",), texts(), "Ops with one of these in their scope stay float.")
-    quantize_op_types: tuple[str, ...] = option((), names(OP_TYPES), "What is quantized; by default what the target runs.")
-    window_size: int = option(10000, whole(1), "range_abs_max: batches that are looked back on.")
-    moving_rate: float = option(0.9, rate(), "moving_average_abs_max: how slowly it forgets.")
-    quant_weight_only: bool = option(False, boolean(), "Weights become integers, activations stay float.")
-    pass_through: bool = option(False, boolean(), "Gradients pass a quantizer even where it saturates.")
-    saturation_safe: bool = option(True, boolean(), "The same result on processors without VNNI.")
-    target: str = option(OPENVINO.name, one_of(*TARGETS), "The engine that decides where quantizers go.")
+    act_quant_type: str = like(ActivationRange, "activation_quantize_type")
+    wt_quant_type: str = like(WeightRange, "weight_quantize_type")
+    layer_bits: dict[str, Any] = like(
+        SharedOptions, "layer_bits", default={}, words="Other bits for some layers, as stem=8,fc=8."
+    )
+    quantize_op_types: tuple[str, ...] = like(QuantConfig, "quantize_op_types", default=())
     freeze_observers_epoch: int = option(
         NEVER, epoch_or_never(), "From this epoch on the ranges of activations stay as they are; -1: never."
     )
@@ -124,24 +116,30 @@ class QuantPhase(Phase):
 
     def quant_config(self) -> QuantConfig:
         """The part of it that `quaver.quant_aware` takes."""
-        chosen = {one.name: getattr(self, one.name) for one in fields(QuantConfig) if hasattr(self, one.name)}
+        chosen = shared_options(self, QuantConfig)
         if not self.quantize_op_types:
             del chosen["quantize_op_types"]
         if self.use_pact:
             chosen["activation_preprocess_type"] = "PACT"
-        return QuantConfig(activation_quantize_type=self.act_quant_type, weight_quantize_type=self.wt_quant_type, **chosen)
+        return QuantConfig(**chosen)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """A training run: a model, its data, a machine, a seed, and the two phases."""
+class ModelOptions:
+    """The model of a run."""
 
     model: str = option(
         "MobileNetV1", text("a name"), "Name in the zoo, timm/NAME, torchvision/NAME or package.module:function."
     )
-    model_options: dict[str, Any] = option({}, _mapping(), "Further options of the model, as scale=0.5.")  # noqa: RUF009
+    model_options: dict[str, Any] = option({}, _mapping(), "Further options of the model, as scale=0.5.")
     pretrained_fp32_model: str = option("", text("a path"), "Float weights to start from: a .safetensors or .pth file.")
     class_dim: int = option(0, whole(0), "Classes of the model; 0: as many as the data set has.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """The data of a run, and its batches."""
+
     dataset: str = option(
         "auto", text("a name"), "digits, cifar10, ilsvrc, folder, voc; auto: what --data_dir holds, without one digits."
     )
@@ -153,6 +151,12 @@ class Recipe:
     total_images: int = option(0, whole(0), "Images per epoch as the learning rate counts them; 0: as many as there are.")
     batch_size: int = option(32, whole(1), "Images per step, over all machines.")
     workers: int = option(0, whole(0), "Processes that read images; 0: this one does.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The machine, the seed, and what is written."""
+
     use_gpu: str = option("auto", one_of("auto", "true", "false"), "Train on an accelerator; auto: if there is one.")
     seed: int = option(0, whole(0), "Seed of weights, batches and augmentation.")
     model_save_dir: str = option("output", text("a path"), "Folder for checkpoints, artefacts and report.json.")
@@ -160,6 +164,12 @@ class Recipe:
     log_period: int = option(10, whole(1), "Batches between two log lines.")
     tensorboard: bool = option(False, boolean(), "Write TensorBoard event files, too (needs the extra of that name).")
     verify_images: int = option(1000, whole(0), "Test images that the engine and the simulation are compared on.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(RunOptions, DataOptions, ModelOptions):
+    """A training run: a model, its data, a machine, a seed, and the two phases."""
+
     train: Phase = field(default_factory=Phase)
     quantize: QuantPhase = field(default_factory=QuantPhase)
 

@@ -204,7 +204,7 @@ class BinaryWriter:
 
     @contextmanager
     def _words(self) -> Iterator[None]:
-        """What the disk refuses, as an error of ours."""
+        """Turn an error of the disk into one of ours."""
         try:
             yield
         except BlockingIOError as error:

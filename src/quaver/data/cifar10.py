@@ -1,6 +1,6 @@
 """CIFAR-10 (Krizhevsky, 2009) in the two layouts it is published in: binary records, and Python pickles.
 
-The pickles are read without the pickle machinery, which would run what they contain (`quaver.data.pickled`).
+The pickles are read so that nothing in them is run (`quaver.data.pickled`).
 """
 
 from pathlib import Path

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from quaver.data.augment import CROP_DRAWS, SHIFT_DRAWS, random_crop, shifted
-from quaver.data.chance import uniform
+from quaver.data.counter_rng import uniform
 from quaver.data.images import cut_out, normalized, read_pixels
 
 SMALL = 64  # pixels: up to this, images are shifted in training; larger ones are cropped
@@ -112,7 +112,7 @@ class FileImages(ImageData):
         self, paths: Sequence[str | Path], labels: Sequence[int], *, classes: int, image_size: int, augment: bool, seed: int
     ) -> None:
         super().__init__(classes=classes, image_shape=(3, image_size, image_size), augment=augment, seed=seed)
-        # an array of bytes: a list of a million strings would be copied by every worker that so much as counts references
+        # an array of bytes: counting references makes every worker copy a list of a million strings
         self._paths = np.array([os.fsencode(path) for path in paths])
         self.labels = np.asarray(labels, np.int64)
 

@@ -14,12 +14,12 @@ def folder(data_dir: Path, split: str, *, image_size: int, augment: bool, seed: 
     Files without an image's ending are not looked at.
     """
     classes = [path.name for path in _subfolders(data_dir / "train", data_dir)]
-    found = classes if split == "train" else [path.name for path in _subfolders(data_dir / split, data_dir)]
-    unknown = sorted(set(found) - set(classes))
+    names = classes if split == "train" else [path.name for path in _subfolders(data_dir / split, data_dir)]
+    unknown = sorted(set(names) - set(classes))
     if unknown:
         raise DataError(f"{data_dir / split}: has classes that train/ has not: {', '.join(unknown)}.")
     paths, labels = [], []
-    for name in found:
+    for name in names:
         images = _images(data_dir / split / name)
         if not images:
             raise DataError(
@@ -31,13 +31,13 @@ def folder(data_dir: Path, split: str, *, image_size: int, augment: bool, seed: 
 
 
 def _subfolders(place: Path, data_dir: Path) -> list[Path]:
-    found = sorted(path for path in place.iterdir() if path.is_dir() and not _is_hidden(path)) if place.is_dir() else []
-    if not found:
+    folders = sorted(path for path in place.iterdir() if path.is_dir() and not _is_hidden(path)) if place.is_dir() else []
+    if not folders:
         raise DataError(
             f"{place}: {'has no folders in it' if place.is_dir() else 'there is no such folder'}. A folder data set has "
             f"{data_dir / 'train'}/CLASS/IMAGE and {data_dir / 'val'}/CLASS/IMAGE; name it with data_dir."
         )
-    return found
+    return folders
 
 
 def _images(place: Path) -> list[Path]:

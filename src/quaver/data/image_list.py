@@ -72,10 +72,10 @@ def count_of(things: list[str], name: str) -> str:
 
 def _parsed(line: str, classes: int) -> tuple[str, int, str]:
     """Path, label, and what is wrong with the line, if anything is."""
-    words = line.strip().rsplit(maxsplit=1)
-    if len(words) == 1:
-        return "", 0, f"there is no label: {words[0]!r}."
-    name, label = words
+    parts = line.strip().rsplit(maxsplit=1)
+    if len(parts) == 1:
+        return "", 0, f"there is no label: {parts[0]!r}."
+    name, label = parts
     digits = label.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()):
         return name, 0, f"the label is not a whole number: {label!r}."

@@ -65,7 +65,7 @@ def normalized(pixels_hwc: NDArray[np.generic]) -> NDArray[np.float32]:
 
 
 def _resampleable(image: Image.Image) -> Image.Image:
-    """Palette images and the like in RGB; the others as they are, for the reference converts after scaling."""
+    """Palette images and the like in RGB; the others unchanged, because the reference converts them after scaling."""
     if image.mode.startswith(("I", "F")):  # Pillow would cut their values off at 255
         raise ValueError(f"its pixels have more than 8 bits (mode {image.mode}); save it with 8")
     return image if image.mode in _RESAMPLED_AS_THEY_ARE else image.convert("RGB")

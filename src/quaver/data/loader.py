@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from quaver.config.check import check, whole
-from quaver.data.chance import order
+from quaver.data.counter_rng import permutation
 from quaver.data.dataset import ImageData
 from quaver.errors import ConfigError, DataError, QuaverError
 
@@ -27,7 +27,7 @@ class Loader:
     last, short batch cannot be shared evenly, it loses the few images that are over. In evaluation every image is read by
     exactly one rank.
 
-    ``workers`` processes read ahead; 0 reads in this one. What goes wrong in a worker is raised here, in its own words.
+    ``workers`` processes read ahead; 0 reads in this one. An error in a worker is raised here, with its own message.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Loader:
     def plan(self, epoch: int) -> list[list[int]]:
         """Which images this rank reads in an epoch, batch by batch."""
         count = len(self.dataset)
-        numbers = order(self.seed, epoch, count).tolist() if self.shuffle else range(count)
+        numbers = permutation(self.seed, epoch, count).tolist() if self.shuffle else range(count)
         return [list(numbers[part]) for part in self._slices()]
 
     def _slices(self) -> list[slice]:
@@ -123,7 +123,7 @@ class Loader:
 
 
 class _Epoch(Dataset[Any]):
-    """A data set in an epoch, by lists of numbers; an error of ours is given back, for to raise it here would garble it."""
+    """A data set in an epoch, indexed by lists of numbers. Errors of ours are returned: torch would garble a raised one."""
 
     def __init__(self, dataset: ImageData, epoch: int) -> None:
         self.dataset, self.epoch = dataset, epoch
@@ -141,7 +141,7 @@ def _of_epoch(dataset: ImageData, epoch: int, indices: Sequence[int]) -> Batch:
 
 
 def _told_plainly(batches: Iterator[Any]) -> Iterator[Any]:
-    """The same batches; a worker that died is an error of ours."""
+    """The same batches; if a worker died, an error that says so."""
     try:
         yield from batches
     except RuntimeError as error:
@@ -159,9 +159,9 @@ def _as_it_is(batch: Any) -> Any:
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C goes to every process of a terminal, but the main one decides what becomes of the work, and ends the workers.
+    """Start workers that never see Ctrl-C, which goes to every process of a terminal.
 
-    A worker that is started here never sees it; the main process does as soon as this block ends.
+    The main process decides what becomes of the work, and ends the workers; it sees the signal when this block ends.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

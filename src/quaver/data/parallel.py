@@ -15,7 +15,7 @@ _AHEAD = 4  # results per worker that may wait for their turn
 def in_order(function: Callable[[Item], Result], items: Iterable[Item], workers: int) -> Iterator[Iterator[Result]]:
     """``map(function, items)`` by ``workers`` threads, which have ended when the ``with`` block has.
 
-    For work that leaves Python's lock free, as reading images does: decoding and scaling, 95 % of it, do not hold the lock.
+    For work that releases Python's global lock, as reading images does: decoding and scaling, 95 % of it, run without it.
     """
     pool = ThreadPoolExecutor(workers)
     try:

@@ -186,7 +186,7 @@ def _box(path: Path, item: ET.Element) -> tuple[float, float, float, float]:
         )
     except ValueError as error:
         raise DataError(f"{path}: an object has no box of four numbers: {error}.") from error
-    if not (right >= left and bottom >= top):  # nor where one is NaN
+    if not (right >= left and bottom >= top):  # written so that NaN fails, too
         raise DataError(f"{path}: a box ends before it begins: {left, top, right, bottom}.")
     if max(abs(side) for side in (left, top, right, bottom)) > FARTHEST:
         raise DataError(f"{path}: a box lies outside of any image: {left, top, right, bottom}.")
@@ -204,7 +204,7 @@ def _class_names(data_dir: Path) -> tuple[str, ...]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a list that say something."""
+    """The lines of a list that are not blank."""
     try:
         return [line.strip() for line in read_text(path).splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -214,7 +214,7 @@ def _lines(path: Path) -> list[str]:
 def _find(data_dir: Path, split: str) -> list[tuple[Path, list[str]]]:
     """Every folder with a list of the split, and the names on it."""
     places = [data_dir, *sorted(data_dir.glob("VOC2*")), *sorted(data_dir.glob("VOCdevkit/VOC2*"))]
-    found = []
+    split_lists = []
     for folder in places:
         lists = [folder / "ImageSets" / "Main" / f"{name}.txt" for name in LISTS[split]]
         path = next((path for path in lists if path.is_file()), None)
@@ -222,18 +222,18 @@ def _find(data_dir: Path, split: str) -> list[tuple[Path, list[str]]]:
             names = [line.split()[0] for line in _lines(path)]
             if not names:
                 raise DataError(f"{path}: the list is empty.")
-            found.append((folder, names))
-    if not found:
+            split_lists.append((folder, names))
+    if not split_lists:
         raise DataError(
             f"{data_dir}: no VOC data was found: there is no ImageSets/Main/{LISTS[split][0]}.txt in it, nor in VOC2* or "
             f"VOCdevkit/VOC2* below. Wanted: {LAYOUT}. Name the folder with data_dir; nothing is downloaded."
         )
-    return found
+    return split_lists
 
 
 def _image(folder: Path, name: str) -> Path:
     for suffix in SUFFIXES:
         path = folder / "JPEGImages" / f"{name}{suffix}"
-        if os.path.isfile(path):  # unlike Path.is_file, it also answers for a name that is too long
+        if os.path.isfile(path):  # unlike Path.is_file, it does not raise for a name that is too long
             return path
     raise DataError(f"{folder / 'JPEGImages' / name}.jpg: there is no such image, nor one that ends in .jpeg or .png.")

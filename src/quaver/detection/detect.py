@@ -5,8 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from quaver.detection.anchors import Anchors, anchor_grid, boxes_of, by_anchor
 from quaver.detection.boxes import suppress
-from quaver.detection.places import Anchors, boxes_of, by_place, places
 
 CANDIDATES = 400  # boxes per image that suppression looks at, the best ones
 KEPT = 100
@@ -34,8 +34,8 @@ def detect(
     A score is the probability of an object times that of its class. Boxes of one class that overlap by more than
     ``most_overlap`` are taken for the same object.
     """
-    values = by_place(maps)
-    where = places(image_size, anchors).to(values.device)
+    values = by_anchor(maps)
+    where = anchor_grid(image_size, anchors).to(values.device)
     boxes = boxes_of(values, where).clamp(0, image_size)
     scores = values[..., 4:5].sigmoid() * values[..., 5:].sigmoid()
     return [_best(*image, least_score, most_overlap) for image in zip(boxes, scores, strict=True)]

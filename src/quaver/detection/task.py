@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from quaver.data import Loader, Target
+from quaver.detection.anchors import Anchors, published_anchors
 from quaver.detection.average_precision import average_precision
 from quaver.detection.detect import Found, detect
 from quaver.detection.loss import yolo_loss
-from quaver.detection.places import Anchors, published_anchors
 
 Batches = Iterable[tuple[Tensor, Sequence[Target]]]
 Maps = tuple[Tensor, ...]

@@ -10,7 +10,6 @@ import torch
 from quaver.eager.input_spec import InputSpec
 from quaver.errors import InputError
 from quaver.graph.nodes import ops_by_name
-from quaver.int8.lowering import lower_traceably
 from quaver.passes.placement import end_of
 from quaver.program import EVAL, Program
 from quaver.program.views import Executable
@@ -22,7 +21,9 @@ def observe_ends(program: Program, batches: Iterable[Any], specs: list[InputSpec
 
     Of a pair of images and labels, as loaders give them, as many are taken as the model has inputs.
     """
-    graph, became = lower_traceably(program.graphs[EVAL])
+    lowering = program.engine.lowering()
+    graph = lowering.run(program.graphs[EVAL])
+    became = lowering.became()
     outputs = {
         name: program.quantizer(role["output"]) for name, role in program.placements.roles.items() if "output" in role
     }

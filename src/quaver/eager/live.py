@@ -15,31 +15,33 @@ from torch import Tensor, fx, nn
 import quaver.nn as qnn
 from quaver.capture.capture import capture_modes
 from quaver.capture.explain import depends_on_data
+from quaver.config.qat_config import QATConfig
 from quaver.eager.computed_weights import refuse_later_parametrizations, way_to_a_parameter
 from quaver.eager.ends import observe_ends
 from quaver.eager.input_spec import InputSpec
 from quaver.eager.layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.marks import mark
 from quaver.eager.signs import is_watching
+from quaver.engines import DEFAULT, Engine
 from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
-from quaver.graph.nodes import is_op, op_of, ops_by_name, packet
-from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, never_negative, weight_of
+from quaver.graph.nodes import is_op, op_of, packet
+from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, facts, never_negative, weight_of
 from quaver.passes import QuantizationFreezePass
 from quaver.passes.placement import Ops, place
 from quaver.passes.quantization_transform import is_unbatched
 from quaver.passes.quantizer_factory import Group, Plan, QuantizerFactory, planned_reads
 from quaver.passes.tensor_names import free_name
 from quaver.program import EVAL, InputTensor, OpPlan, Program
+from quaver.program.history import PassApplied
 from quaver.program.placements import Options
+from quaver.program.reason import Reason
 from quaver.quantizers import AbsMax, Quantizer
 
-_PADS = frozenset({"pad", "constant_pad_nd", "reflection_pad2d", "replication_pad2d", "circular_pad2d"})
-_PADS |= {"reflection_pad1d", "replication_pad1d"}
 LIVE = "live"
 """The key of a plan's options under which a live layer's own quantizer stands."""
 
 
-def frozen_program(net: nn.Module, specs: list[InputSpec], config: str, batches: Iterable[Any] = ()) -> Program:
+def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, batches: Iterable[Any] = ()) -> Program:
     """The model as a frozen program over tensors of its own; ``batches`` show the ranges of what layers give."""
     swapped = [module for module in net.modules() if isinstance(module, Swapped)]
     if not any(layer.own() for layer in swapped):
@@ -55,7 +57,7 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: str, batches:
             program = _captured(net, specs, device)
         live = _LiveQuantizers(program, _plan(program.graphs[EVAL], layers))
         prepared = place(program, live, factory=live)
-        prepared.training, prepared.history = False, (f"QAT({config})",)
+        prepared.training, prepared.history = False, (PassApplied.of("QAT", vars(config)),)
         _warn_of_batchwise(prepared)
         observe_ends(prepared, batches, specs)
         return QuantizationFreezePass().apply(prepared)
@@ -150,9 +152,8 @@ def _captured(net: nn.Module, specs: list[InputSpec], device: torch.device | Non
 def _plan(graph: fx.Graph, layers: dict[str, tuple[Swapped, int]]) -> Plan:
     """Take the marks out of a graph; give what they say: which ops are to read what through which of the live quantizers."""
     marks = [node for node in graph.nodes if _is_mark(node)]
-    types = {node: op_of(node).type for node in ops_by_name(graph).values()}
     known: dict[fx.Node, bool] = {}
-    signed = {node: not never_negative(_source(node), types, known) for node in marks}
+    signed = {node: not never_negative(_source(node), known) for node in marks}
     plan: Plan = defaultdict(OpPlan)
     for node in marks:
         layer, position = layers[node.args[1]]  # type: ignore[index]
@@ -161,7 +162,9 @@ def _plan(graph: fx.Graph, layers: dict[str, tuple[Swapped, int]]) -> Plan:
             # no forward yet: the graph says what one would show
             quantizer.grid = replace(quantizer.grid, signed=signed[node])
         read, readers = node, list(node.users)
-        while len(readers) == 1 and packet(readers[0]) in _PADS:  # padding copies values: what is rounded stands behind it
+        while (
+            len(readers) == 1 and facts(readers[0]).kind == "pad"
+        ):  # padding copies values: what is rounded stands behind it
             read, readers = readers[0], list(readers[0].users)
         for reader in readers:
             if isinstance(layer, Weighted):
@@ -179,7 +182,7 @@ def _plan(graph: fx.Graph, layers: dict[str, tuple[Swapped, int]]) -> Plan:
 
 def _refuse_computed_weight(reader: fx.Node, layer: Weighted) -> None:
     op = op_of(reader) if is_op(reader) else None
-    if op is None or op.type not in WEIGHTED or weight_of(reader, op.type) is None:
+    if op is None or op.type not in WEIGHTED or weight_of(reader) is None:
         raise ConversionError(
             f"{layer.weight_quantizer.tensor!r}: the weight is computed anew in every forward (a parametrization, say), "
             f"so there are no integers to store. {way_to_a_parameter(layer)}"
@@ -193,9 +196,9 @@ class _LiveQuantizers(QuantizerFactory):
     """A plan whose options hold the live layers' own quantizers, and the factory that takes them from there."""
 
     planned: Plan
-    target: str = "openvino"
+    engine: Engine = DEFAULT
 
-    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, str]]:
+    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
         """What the marks said."""
         return self.planned, {}
 

@@ -20,8 +20,9 @@ from quaver.eager.input_spec import InputSpec, specs_of
 from quaver.eager.layers import ROUNDING, WEIGHTED, Swapped, kind_of, swap, swap_back, taken_name
 from quaver.eager.live import frozen_program
 from quaver.eager.named import Named, named_layers
+from quaver.eager.quantizer_factory import QuantizerFactory
 from quaver.eager.signs import unwatch, watch
-from quaver.eager.slots import Slots
+from quaver.engines import DEFAULT, ENGINES
 from quaver.errors import ConfigError, InputError, QuaverWarning
 from quaver.export import export_each
 from quaver.nn import AdaptiveAvgPool2d, Add, AvgPool2d, MaxPool2d
@@ -63,7 +64,7 @@ class QAT:
         if not (optimizer_func is None or callable(optimizer_func)):
             raise ConfigError(f"optimizer_func={optimizer_func!r}: takes a function from parameters to an optimizer.")
         self.optimizer_func = optimizer_func
-        self.slots = Slots(
+        self.factory = QuantizerFactory(
             self.config,
             weight_quantize_func=weight_quantize_func,
             act_quantize_func=act_quantize_func,
@@ -91,13 +92,13 @@ class QAT:
                 _warn_of_own_forward(found)
                 continue
             _refuse_what_cannot_be_swapped(found, known)
-            chosen.append((found.layer, known, self.slots.quantizers(found, known) if known in ROUNDING else {}))
+            chosen.append((found.layer, known, self.factory.quantizers(found, known) if known in ROUNDING else {}))
         for layer, known, quantizers in chosen:  # all or none
             swap(layer, known, quantizers)
         if not any(layer.own() for layer in model.modules() if isinstance(layer, Swapped)):
             warnings.warn("QAT.quantize found no layer to quantize: look at quantizer.why_float(net).", QuaverWarning, 2)
         tensors = [module.tensor for module in model.modules() if isinstance(module, Quantizer)]
-        for function in (self.slots.wishes.act_preprocess_func, self.slots.wishes.weight_preprocess_func):
+        for function in (self.factory.options.act_preprocess_func, self.factory.options.weight_preprocess_func):
             warn_of_unknown(function, tensors, stacklevel=2)
         watch(model, [layer for layer, _, _ in chosen])
         leave_fast_path(model)
@@ -182,7 +183,7 @@ class QAT:
         ExecuTorch rounds every layer's output, also where the model does not. ``batches``, a few of the training data, show
         the ranges for that.
         """
-        return frozen_program(_live(net, "convert"), specs_of(input_spec), repr(self.config), batches)
+        return frozen_program(_live(net, "convert"), specs_of(input_spec), self.config, batches)
 
     def save_quantized_model(
         self, net: nn.Module, path: str | Path, input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...]
@@ -195,10 +196,11 @@ class QAT:
         if not isinstance(path, str | PathLike):
             raise InputError(f"QAT.save_quantized_model: path={path!r}: takes a folder, or the name of a file in one.")
         path = Path(path)
-        file = path.with_suffix("") if path.suffix in (".xml", ".onnx") else path / "model"
+        engines = [engine for engine in ENGINES.values() if engine.folder == DEFAULT.folder]
+        file = path.with_suffix("") if path.suffix in (engine.suffix for engine in engines) else path / "model"
         frozen = self.convert(_live(net, "save_quantized_model"), input_spec).to("cpu")
-        files = {"onnx": file.with_name(f"{file.name}.onnx"), "openvino": file.with_name(f"{file.name}.xml")}
-        return export_each(frozen, files)[-1]
+        files = {engine.name: file.with_name(f"{file.name}{engine.suffix}") for engine in engines}
+        return export_each(frozen, files)[0]
 
 
 def _live(net: Any, method: str) -> nn.Module:

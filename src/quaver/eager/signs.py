@@ -4,6 +4,7 @@ A tensor behind a ReLU needs no integers below zero, and has twice as many above
 ReLU; a live model shows it as it runs. So the first forward is watched, op by op, by the rules that graphs are read with.
 """
 
+import math
 import sys
 from typing import Any
 
@@ -11,27 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from quaver.operators import OPS, UNKNOWN, OpFacts, packets_of
+
 SIGNS = "_quaver_signs"  # the attribute of a layer that is watched
 CONVOLVED = "_quaver_convolved"  # of a tensor that comes straight out of a convolution, and that nobody has read yet
 _MARK = "_quaver_never_negative"
-_NEVER = frozenset({"relu", "relu_", "hardsigmoid", "hardsigmoid_", "sigmoid", "sigmoid_", "_softmax", "bernoulli_"})
-_CLAMPS = {"hardtanh": 1, "hardtanh_": 1, "clamp": 1, "clamp_": 1, "clamp_min": 1, "clamp_min_": 1}
-_KEEP = (
-    frozenset({"max_pool2d_with_indices", "mkldnn_max_pool2d", "adaptive_max_pool2d"})
-    | {
-        "avg_pool2d",
-        "_adaptive_avg_pool2d",
-        "mean",
-        "upsample_nearest2d",
-        "_upsample_nearest_exact2d",
-        "upsample_bilinear2d",
-    }
-    | {"view", "_unsafe_view", "reshape", "_reshape_alias", "flatten", "permute", "transpose", "t", "squeeze", "unsqueeze"}
-    | {"slice", "select", "split", "split_with_sizes", "unbind", "cat", "expand", "pixel_shuffle"}
-    | {"clone", "contiguous", "_to_copy", "to", "detach", "alias"}
-    | {"add", "add_", "mul", "mul_", "div_", "native_dropout"}  # div_: a dropout's mask
+# div_ and bernoulli_ make a dropout's mask
+_BY_DISPATCHED_NAME = (
+    {name: row for packet, row in OPS.items() for name in (packet, *row.dispatched)}
+    | {f"{name}_": OPS[name] for name in packets_of("clamp", "activation", "elementwise")}
+    | dict.fromkeys(("expand", "_to_copy", "to", "detach", "alias", "div_"), OpFacts(keeps_positive=True))
+    | dict.fromkeys(("clamp_min", "clamp_min_"), OpFacts(bounds=("min", math.inf)))
+    | {"bernoulli_": OpFacts(never_negative=True)}
 )
-_ACTIVATIONS = frozenset({"add", "add_", "mul", "mul_"})  # of two tensors: a number on one side may be negative
 
 
 def never_negative(x: Tensor) -> bool:
@@ -112,14 +105,15 @@ def is_watching(hook: Any) -> bool:
 
 
 def _follows(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    if name in _NEVER:
-        return True
-    if name in _CLAMPS:
-        floor = args[1] if len(args) > 1 else kwargs.get("min", -1)
+    known = _BY_DISPATCHED_NAME.get(name, UNKNOWN)
+    if known.bounds is not None:
+        floor = known.bounds[0]
+        if isinstance(floor, str):
+            floor = args[1] if len(args) > 1 else kwargs.get(floor, -1)
         return isinstance(floor, int | float) and floor >= 0
-    if name not in _KEEP:
-        return False
-    inputs = args[0] if name == "cat" else args[:2] if name in _ACTIVATIONS else args[:1]
+    if not known.keeps_sign:
+        return known.never_negative
+    inputs = args[: known.operands] if known.operands else args[0]
     divisor = args[1] if name == "div_" else 1
     positive = "alpha" not in kwargs and isinstance(divisor, int | float) and divisor > 0
     return positive and all(isinstance(x, Tensor) and never_negative(x) for x in inputs)

@@ -12,11 +12,12 @@ from torch import Tensor
 from quaver.config.load import Command
 from quaver.config.recipe import Recipe
 from quaver.errors import ConfigError, StorageError
-from quaver.experiment.previous import EVERYTHING, RESULTS, set_aside
-from quaver.files import write_atomically
+from quaver.experiment.archive import EVERYTHING, RESULTS, set_aside
+from quaver.files import write_atomically, writing
 from quaver.formats import Format
+from quaver.records import replace_non_finite
 from quaver.training.checkpoint import Checkpoints, Say
-from quaver.training.listener import with_words
+from quaver.training.listener import MAKE_ROOM
 
 FORMAT = Format("quaver.run", 1, "the start of a run", "Quaver", "A run writes it.", "Start again without --checkpoint.")
 WEIGHTS = "fp32.safetensors"
@@ -117,10 +118,8 @@ class RunFolder:
 
     def write_report(self, figures: dict[str, Any]) -> None:
         """The figures, in one step."""
-        self._write(self.report, (json.dumps(with_words(figures), indent=2) + "\n").encode())
+        self._write(self.report, (json.dumps(replace_non_finite(figures, str), indent=2) + "\n").encode())
 
     def _write(self, path: Path, content: bytes) -> None:
-        try:
+        with writing(path, MAKE_ROOM):
             write_atomically(path, content)
-        except OSError as error:
-            raise StorageError(f"{path}: could not be written: {error}. Make room, then go on.") from error

@@ -14,7 +14,7 @@ from quaver.locks import try_lock
 
 NAME = "run.lock"
 _PATIENCE = 0.2
-"""Seconds: somebody who only asks whether a run is at work holds its lock for a moment."""
+"""Seconds to wait: whoever only asks whether a run is in progress holds its lock for a moment."""
 
 
 def at_work(folder: Path) -> str:
@@ -31,14 +31,14 @@ def at_work(folder: Path) -> str:
 
 
 class RunLock:
-    """Keeps other processes off a run till the ``with`` block ends. A process that was killed keeps nobody off."""
+    """Keeps other processes off a run until the ``with`` block ends. A killed process holds no lock."""
 
     def __init__(self) -> None:
         self.path: Path | None = None
         self.handle: int | None = None
 
     def __enter__(self) -> "RunLock":
-        # workers that a process forks must not hold its lock when it is no more
+        # forked workers must not keep the lock when their parent is gone
         os.register_at_fork(after_in_child=self._close)
         return self
 
@@ -92,14 +92,14 @@ def _self() -> dict[str, Any]:
 
 
 def _boot() -> str:
-    """What tells a machine that runs from all others, and from itself before it was started: containers on it share it."""
+    """An identifier of this boot of this machine, which its containers share."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
 def _owner(handle: int) -> dict[str, Any]:
-    """Who wrote a lock; empty if nobody can be made out."""
+    """Who wrote a lock; empty if it does not say."""
     with suppress(ValueError):
         owner = json.loads(os.pread(handle, 1000, 0))
         if isinstance(owner, dict) and type(owner.get("process")) is int and isinstance(owner.get("host"), str):
@@ -110,7 +110,7 @@ def _owner(handle: int) -> dict[str, Any]:
 def _is_held(handle: int, owner: dict[str, Any]) -> bool:
     try:
         return not try_lock(handle)
-    except OSError:  # no locks here: what is written must do
+    except OSError:  # no locks here: rely on what is written
         return owner.get("host") == platform.node() and _is_alive(owner["process"])
 
 

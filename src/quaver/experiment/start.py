@@ -11,12 +11,12 @@ from quaver.config.options import as_written
 from quaver.config.recipe import Recipe
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.folder import FORMAT, RunFolder
-from quaver.experiment.plausible import dataset_name, problems_of
-from quaver.models.outside import is_outside
+from quaver.experiment.recipe_checks import dataset_name, recipe_problems
+from quaver.models.external import is_external
 from quaver.records import Figure, MisfitError, decoded
 from quaver.training.checkpoint import Checkpoint, Say
 
-# what may differ when a run goes on without the result being another
+# what may differ when a run is resumed without changing the result
 HARMLESS = {"data_dir", "workers", "use_gpu", "log_period", "checkpoint_period", "tensorboard", "verify_images"}
 
 
@@ -60,9 +60,9 @@ def start(
         )
     recipe = _recipe(file, flags, command)
     if checkpoint:
-        found = _go_on(command, recipe if file else None, flags, checkpoint, say, claim)
-        if found is not None:
-            return found
+        resumed = _go_on(command, recipe if file else None, flags, checkpoint, say, claim)
+        if resumed is not None:
+            return resumed
         recipe = _recipe(file, dict(flags) | {"model_save_dir": str(RunFolder.of(checkpoint).path)}, command)
     _refuse_implausible(recipe, command)
     folder = RunFolder(Path(recipe.model_save_dir))
@@ -86,8 +86,9 @@ def _go_on(
     say: Say,
     claim: Callable[[Path], None],
 ) -> Start | None:
-    """The run in a folder from its newest whole checkpoint on, or from its beginning if it never came so far as to write
-    one; None if no run was ever started there.
+    """Resume the run in a folder from its newest intact checkpoint, or from its beginning if it wrote none.
+
+    None if no run was ever started there.
     """
     folder = RunFolder.of(checkpoint)
     if not folder.path.exists() and flags.get("model_save_dir") != checkpoint:
@@ -102,13 +103,13 @@ def _go_on(
     record = saved.record if saved else FORMAT.unsealed(folder.started)
     if record.get("command") != command:
         raise ConfigError(f"--checkpoint {checkpoint}: this run was started by `quaver {record.get('command')}`.")
-    found: list[str] = []
+    problems: list[str] = []
     where = saved.name if saved else str(folder.started)
-    stored = recipe_of(_recipe_in(record, where), where, found)
-    if found:
-        raise StorageError("\n".join(found))
+    stored = recipe_of(_recipe_in(record, where), where, problems)
+    if problems:
+        raise StorageError("\n".join(problems))
     of_folder = recipe is None
-    recipe = with_flags(recipe or stored, flags, command, found)
+    recipe = with_flags(recipe or stored, flags, command, problems)
     if of_folder:
         _refuse_code_of_folder(recipe, flags, checkpoint)
     _refuse_implausible(recipe, command)
@@ -126,14 +127,14 @@ def _go_on(
 
 def _code(recipe: Recipe) -> dict[str, str]:
     """The flags that choose code: the model and its options, if it is not one of the zoo."""
-    if not is_outside(recipe.model):
+    if not is_external(recipe.model):
         return {}
     options = {"model_options": as_written(recipe.model_options)} if recipe.model_options else {}
     return {"model": recipe.model, **options}
 
 
 def _refuse_code_of_folder(recipe: Recipe, flags: Mapping[str, Any], checkpoint: str) -> None:
-    """What is read from a folder is data: code is run only if whoever typed the command named it."""
+    """What is read from a folder is data: code is run only if the command line names it."""
     unnamed = [word for name, value in _code(recipe).items() if name not in flags for word in (f"--{name}", value)]
     if unnamed:
         raise ConfigError(
@@ -165,6 +166,6 @@ def _changed(stored: dict[str, Any], now: dict[str, Any], prefix: str = "") -> l
 
 
 def _refuse_implausible(recipe: Recipe, command: Command) -> None:
-    found = problems_of(recipe, command)
-    if found:
-        raise ConfigError("\n".join(found))
+    problems = recipe_problems(recipe, command)
+    if problems:
+        raise ConfigError("\n".join(problems))

@@ -3,25 +3,24 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from quaver.config.check import check, one_of
+from quaver.engines import ENGINES, Engine, WriteOptions, suffixes
 from quaver.errors import EngineError, StageError, StorageError
 from quaver.export.acceptance import compare
 from quaver.export.other_engine import cost_of_moving
 from quaver.export.provenance import carried, checksums, origin_of
-from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
+from quaver.passes.convert_to_int8 import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.finite import refuse_not_finite
-from quaver.runtime import Runner, load
+from quaver.runtime import Runner
 from quaver.runtime.artefact import checksum, provenance_file
 from quaver.runtime.publishing import draft_in, publish
 from quaver.runtime.trial import tried
-from quaver.targets import TARGETS, Target
 
 
 def export(program: Program, path: str | Path, target: str = "openvino", *, same_on_amx: bool = True) -> Path:
@@ -41,7 +40,7 @@ def export(program: Program, path: str | Path, target: str = "openvino", *, same
 
 def export_each(program: Program, paths: Mapping[str, str | Path], *, same_on_amx: bool = True) -> list[Path]:
     """`export` for several engines, by name; what their files have in common is made once. All are written, or none."""
-    common: dict[str, Any] = {}
+    options = WriteOptions(same_on_amx=same_on_amx)
     drafts: dict[Path, Path] = {}
     files: list[Path] = []
     with ExitStack() as stack:
@@ -52,8 +51,8 @@ def export_each(program: Program, paths: Mapping[str, str | Path], *, same_on_am
                     drafts[file.parent] = stack.enter_context(draft_in(file.parent))
                 own = drafts[file.parent] / str(len(files))
                 own.mkdir()
-                facts = {"moved": cost_of_moving(program, ready, TARGETS[target]), "same_on_amx": same_on_amx}
-                _write(ready, own / file.name, TARGETS[target], common, facts)
+                facts = {"moved": cost_of_moving(program, ready, ENGINES[target]), "same_on_amx": same_on_amx}
+                _write(ready, own / file.name, ENGINES[target], options, facts)
             files.append(file)
         for folder, draft in drafts.items():
             with _words(folder):
@@ -63,10 +62,10 @@ def export_each(program: Program, paths: Mapping[str, str | Path], *, same_on_am
 
 def _checked(program: Program, path: str | Path, target: str) -> tuple[Path, Program]:
     """The file to be written, and the program in the form for it, if both can be."""
-    check("export", {"target": target}, {"target": one_of(*TARGETS)})
+    check("export", {"target": target}, {"target": one_of(*ENGINES)})
     if not isinstance(program, Program):
         raise StageError(f"export: takes a program from quaver.convert, not {type(program).__name__}.")
-    return _file(Path(path), TARGETS[target]), form_for(program, TARGETS[target])
+    return _file(Path(path), ENGINES[target]), form_for(program, ENGINES[target])
 
 
 @contextmanager
@@ -78,16 +77,13 @@ def _words(folder: Path) -> Iterator[None]:
         raise StorageError(f"{folder}: cannot be written to: {error}. What was there is untouched.") from error
 
 
-def form_for(program: Program, target: Target) -> Program:
-    """The program in the form that the target's file holds, in the engine's arithmetic: what the file is compared with."""
+def form_for(program: Program, engine: Engine) -> Program:
+    """The program in the form that the engine's file holds, in its arithmetic: what the file is compared with."""
     if program.stage is Stage.PREPARED:
         raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
     refuse_other_floats(program)
     refuse_not_finite(program)
-    if target.suffix == ".pte":
-        return program if program.stage in (Stage.MOBILE, Stage.FLOAT) else TransformForMobilePass().apply(program)
-    program = ConvertToInt8Pass().apply(program) if program.stage is Stage.FROZEN else program
-    return program.copy(placements=replace(program.placements, target=target.name))
+    return engine.form(ConvertToInt8Pass().apply(program) if program.stage is Stage.FROZEN else program)
 
 
 def refuse_other_floats(program: Program) -> None:
@@ -103,56 +99,31 @@ def refuse_other_floats(program: Program) -> None:
             )
 
 
-def _file(path: Path, target: Target) -> Path:
-    if path.suffix not in {known.suffix for known in TARGETS.values()}:
-        return path / f"model{target.suffix}"
-    if path.suffix != target.suffix:
-        raise StorageError(f"{path}: {target.name} reads {target.suffix} files. Give this suffix, or a folder.")
+def _file(path: Path, engine: Engine) -> Path:
+    if path.suffix not in suffixes():
+        return path / f"model{engine.suffix}"
+    if path.suffix != engine.suffix:
+        raise StorageError(f"{path}: {engine.name} reads {engine.suffix} files. Give this suffix, or a folder.")
     return path
 
 
-def _write(program: Program, file: Path, target: Target, common: dict[str, Any], facts: dict[str, Any]) -> None:
-    """Everything that belongs to an artefact, in a folder of its own; ``common`` keeps what another artefact needs, too."""
-    origin = origin_of(program, target)
-    if target.suffix == ".pte":
-        from quaver.export.executorch import serialized
-
-        file.write_bytes(serialized(program))
-    else:
-        from quaver.export.onnx import model_of
-        from quaver.export.onnxruntime import for_onnxruntime
-
-        if "onnx" not in common:
-            common["onnx"] = model_of(program)
-        model = for_onnxruntime(common["onnx"]) if target.one_type else common["onnx"]
-        del model.metadata_props[:]
-        entry = model.metadata_props.add()
-        entry.key, entry.value = "quaver", json.dumps(carried(origin), sort_keys=True)
-        if target.suffix == ".xml":
-            from quaver.export import openvino
-
-            openvino.write(model, file, carried(origin), same_on_amx=facts["same_on_amx"])
-        else:
-            file.write_bytes(model.SerializeToString())
+def _write(program: Program, file: Path, engine: Engine, options: WriteOptions, facts: dict[str, Any]) -> None:
+    """Everything that belongs to an artefact, in a folder of its own."""
+    origin = origin_of(program, engine)
+    engine.write(program, file, carried(origin), options)
     files = checksums(file.parent)
-    tried(file, place="export")
-    compared = compare(program, file, reopened(file))
+    tried(file, engine, place="export")
+    compared = compare(program, file, engine, reopened(file, engine))
     beside = origin | facts | {"compared": compared, "files": files}
     beside = json.loads(json.dumps(beside))  # as it will be read: lists for tuples
     text = json.dumps(beside | {"checksum": checksum(beside)}, indent=1, sort_keys=True)
     provenance_file(file).write_text(text + "\n")
 
 
-def reopened(file: Path) -> Runner:
-    """A runner for what was just written; an ONNX file is read by OpenVINO where ONNX Runtime is not installed."""
-    try:
-        return load(file)
-    except EngineError:
-        if file.suffix != ".onnx":
-            raise
-        from quaver.runtime import openvino
-
-        return openvino.load(file, 1)
+def reopened(file: Path, engine: Engine) -> Runner:
+    """A runner for what was just written: on its engine, or, where that is not installed, on another that reads the file."""
+    others = [other for other in ENGINES.values() if file.suffix in other.reads and other.is_installed]
+    return (engine if engine.is_installed or not others else others[0]).load(file, 1)
 
 
 __all__ = ["export", "export_each", "form_for"]

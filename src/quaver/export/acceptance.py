@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from quaver.engines import Engine
 from quaver.errors import EngineError, InputError, QuaverWarning
 from quaver.export.comparison import Allowed, Comparison, distances
 from quaver.export.full_range import saturates_here
@@ -16,16 +17,15 @@ from quaver.graph.nodes import is_quantize
 from quaver.program import EVAL, Program
 from quaver.program.signature import InputTensor
 from quaver.runtime import Runner
-from quaver.targets import target_of
 
 MANY, FEW = 8, 4
 LARGE = 2**16
 """Inputs to run: many, or few where one has more numbers than this."""
 
 
-def compare(program: Program, file: Path, run: Runner) -> dict[str, Any]:
+def compare(program: Program, file: Path, engine: Engine, run: Runner) -> dict[str, Any]:
     """Run both on the same inputs; refuse a file that computes something else at any tensor that the engine shows."""
-    comparison = Comparison(program, file, run, Allowed(), all_shortcuts=False)
+    comparison = Comparison(program, file, engine, run, Allowed(), all_shortcuts=False)
     inputs = with_numbers(comparison.simulation, inputs_for(program))
     if not all(map(len, inputs)):
         warn("it was not compared, for the program gives NaN or Inf for all inputs that were tried.")
@@ -35,9 +35,9 @@ def compare(program: Program, file: Path, run: Runner) -> dict[str, Any]:
     except InputError as error:
         raise EngineError(f"export: {error} Nothing was written.") from error
     failures = comparison.failures()
-    if failures and saturates_here(program, target_of(file)):
+    if failures and saturates_here(program, engine):
         warn(f"its weights are of full range, and this processor saturates: {failures[0]}.")
-    elif failures and comparison.clear_failures() and (clear := _looked_at_closely(program, file, run, inputs)):
+    elif failures and comparison.clear_failures() and (clear := _looked_at_closely(program, file, engine, run, inputs)):
         raise EngineError(
             f"export: what {run.engine} computes from the file is not what the program computes: {_first_of(clear)} "
             "Nothing was written. Please report it, with the network if you can."
@@ -55,9 +55,9 @@ def compare(program: Program, file: Path, run: Runner) -> dict[str, Any]:
     }
 
 
-def _looked_at_closely(program: Program, file: Path, run: Runner, inputs: list[Tensor]) -> list[str]:
+def _looked_at_closely(program: Program, file: Path, engine: Engine, run: Runner, inputs: list[Tensor]) -> list[str]:
     """What is clearly wrong where every shortcut is asked for, and what follows is computed from the engine's own."""
-    comparison = Comparison(program, file, run, Allowed(), engines_shortcuts=True)
+    comparison = Comparison(program, file, engine, run, Allowed(), engines_shortcuts=True)
     comparison.add(*inputs)
     return comparison.clear_failures()
 

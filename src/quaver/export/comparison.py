@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from quaver.engines import Engine
 from quaver.errors import InputError
-from quaver.export.exactness import exact_outputs, exact_tensors, rounds_elsewhere
+from quaver.export.exactness import exactness, rounds_elsewhere
 from quaver.export.integers import Inside, Integers, Rounded, simulation
-from quaver.machine.cpu import cpu
 from quaver.program import Program
 from quaver.runtime import Runner
 from quaver.runtime.artefact import provenance
-from quaver.targets import target_of
 
 FLOAT_STEPS = 0.01
 """Steps by which an engine's value may be off before it is rounded, where its float arithmetic is its own. The largest seen
@@ -111,6 +110,7 @@ class Comparison:
         self,
         program: Program,
         file: Path,
+        engine: Engine,
         run: Runner,
         allowed: Allowed,
         *,
@@ -119,23 +119,22 @@ class Comparison:
         engines_shortcuts: bool = False,
         threads: int = 1,
     ) -> None:
-        target = target_of(file)
-        own = run.engine == target.engine  # an ONNX file may be read by OpenVINO, in whose arithmetic it is not
-        layers = layers and own and file.suffix != ".pte"
+        own = run.engine == engine.package  # a file may be read by another engine, in whose arithmetic it is not
         self.run, self.allowed = run, allowed
-        self.is_held = own and not rounds_elsewhere(program, target)
-        self.simulation = simulation(program, inside=layers)
-        claims = exact_tensors(program, target)
-        if "AMX" in cpu().abilities and not provenance(file).get("same_on_amx", True):
+        self.is_held = own and not rounds_elsewhere(program, engine)
+        claims, self.exact_outputs = exactness(program, engine)
+        if not engine.is_exact_here(provenance(file)):
             claims = dict.fromkeys(claims, False)
         self.all_exact = self.is_held and bool(claims) and all(claims.values())
-        scales, inexact = self.simulation.scales, {name for name, claim in claims.items() if not claim}
-        self.inside = Inside(file, scales, threads, shortcuts=None if all_shortcuts else inexact) if scales else None
+        inexact = {name for name, claim in claims.items() if not claim}
+        asked_for = list(claims) if layers and own else []
+        revealed = engine.reveal(file, asked_for, threads, claims if all_shortcuts else inexact) if asked_for else None
+        self.simulation = simulation(program, inside=revealed is not None)
+        self.inside = Inside(revealed, self.simulation.scales) if revealed is not None else None
         apart = self.inside.apart if self.inside else set()
         self.exact = {name: claim and name not in apart for name, claim in claims.items()}
         self.simulated_best = set() if engines_shortcuts else apart - inexact
         self.tensors = {name: _Counts() for name in (self.inside.names if self.inside else ())}
-        self.exact_outputs = exact_outputs(program, target)
         several = len(self.exact_outputs) > 1
         self.output_names = [f"output_{index}" if several else "output" for index in range(len(self.exact_outputs))]
         self.outputs = [_Counts() for _ in self.exact_outputs]

@@ -3,18 +3,17 @@
 import torch
 from torch import fx
 
+from quaver.engines import Engine
 from quaver.graph.nodes import is_dequantize, is_op, is_quantize, op_of, stored_weight
-from quaver.machine.cpu import cpu
-from quaver.operators import WEIGHTED, pair_axis
+from quaver.operators import WEIGHTED, saturation_axis
 from quaver.program import EVAL, Program
 from quaver.program.views import read
 from quaver.quantizers.saturation import without_overflow
-from quaver.targets import Target
 
 
-def overflowing(program: Program, target: Target) -> list[str]:
+def overflowing(program: Program, engine: Engine) -> list[str]:
     """The layers of a frozen program in which two products of neighbours can leave 16 bits, on an engine that adds so."""
-    if not target.saturates:
+    if not engine.saturates:
         return []
     return [op_of(node).name for node in program.graphs[EVAL].nodes if _can_overflow(program, node)]
 
@@ -26,10 +25,10 @@ def _can_overflow(program: Program, node: fx.Node) -> bool:
     if is_quantize(weight.args[0]):  # computed by the model
         return False
     integers = read(program, str(stored_weight(weight).target)).float()
-    axis = pair_axis(node, op_of(node).type, tuple(integers.shape))
+    axis = saturation_axis(node, op_of(node).type, tuple(integers.shape))
     return axis is not None and not torch.equal(without_overflow(integers, axis), integers)
 
 
-def saturates_here(program: Program, target: Target) -> bool:
+def saturates_here(program: Program, engine: Engine) -> bool:
     """Whether this processor would overflow on the program's weights."""
-    return cpu().saturates(onednn=target.name == "openvino") and bool(overflowing(program, target))
+    return engine.saturates_here() and bool(overflowing(program, engine))

@@ -9,20 +9,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
-from quaver.export.exactness import moves
-from quaver.export.names import quantize_nodes, rounded_name
+from quaver.engines import engine_of
+from quaver.engines.inspection import Revealed
+from quaver.errors import EngineError
 from quaver.graph.nodes import integers_by_quantize_node, is_quantize
-from quaver.int8 import kernels, one_factor, onnxruntime
+from quaver.int8.kernels import IN_STEPS
+from quaver.int8.patterns import moves
 from quaver.program import Program
+from quaver.program.quantized_tensors import quantize_nodes
 from quaver.program.views import Executable
-from quaver.runtime import Runner
+from quaver.runtime.artefact import provenance
 
 Integers = NDArray[np.float32]
 ON_GRID = 1e-3
 """Steps: a value nearer to a multiple of its step is that multiple. Engines compute multiples in one or two float32
 operations, which leaves 255 of them some 3e-5 steps off; a step that is 1 % wrong leaves the first of them 1e-2 off."""
-ROUNDS = (kernels.stored_activation, kernels.fixed_integers, onnxruntime.quantized)
-"""Kernels that round what was computed in float: their arguments begin with it, its step, and the ends of the grid."""
 
 
 class Rounded(NamedTuple):
@@ -119,58 +120,36 @@ def _is_rounded_again(node: fx.Node) -> bool:
 
 def _unrounded(graph: fx.Graph, node: fx.Node) -> fx.Node:
     """What a node rounds, in steps; the node itself where that is not known."""
-    *operands, last = node.args
+    kernel = IN_STEPS.get(node.target)  # type: ignore[arg-type]
+    if kernel is None:
+        return node
     with graph.inserting_after(node):
-        if node.target in (one_factor.biased, one_factor.multiplied):
-            return graph.call_function(node.target, (*operands, Unrounded(*last)))  # type: ignore[misc, arg-type]
-        if node.target is onnxruntime.added:
-            return graph.call_function(sum_in_steps, node.args)
-        if node.target in ROUNDS:
-            x, scale, low, high, *how = node.args
-            return graph.call_function(in_steps, (x, scale, low, high, how[1] if len(how) > 1 else None))
-    return node
-
-
-class Unrounded(one_factor.Output):
-    """A grid between whose ends an op's result is left as it is."""
-
-    __slots__ = ()
-
-    def of(self, total: Tensor, multiplier: Tensor | float) -> Tensor:
-        """``total · multiplier``."""
-        return (total.double() * multiplier).clamp_(self.low, self.high)
-
-
-def sum_in_steps(
-    x: Tensor, y: Tensor, x_scale: float, y_scale: float, _: tuple[int, ...], output: one_factor.Output
-) -> Tensor:
-    """``x + y`` in steps of the result, not rounded."""
-    return in_steps(x.double() * x_scale + y.double() * y_scale, *output, None)
-
-
-def in_steps(x: Tensor, scale: float, low: int, high: int, unit: Tensor | float | None) -> Tensor:
-    """A tensor in steps, not rounded; one that is counted in a unit of its own is brought out of it."""
-    value = x.double() if unit is None else x.double() * unit
-    return (value / scale).clamp(low, high)
+        return graph.call_function(kernel, node.args)
 
 
 class Inside:
     """An engine that shows its inside: `run` gives the model's outputs and the integers of each tensor in ``names``.
 
     ``names`` are those of the tensors asked for that the engine's file still has: a converter drops a quantize node whose
-    input lies on its grid already. OpenVINO adds a shortcut inside a convolution only while nobody else wants it: shortcuts,
-    ``apart``, are asked for one by one, each of a model that ends there, so that what is seen is what runs; if
-    ``shortcuts`` is given, only those. What is on no grid comes as it is, and NaN as NaN.
+    input lies on its grid already. Tensors that are computed otherwise once somebody looks, ``apart``, come each from a
+    model that ends there. What is on no grid comes as it is, and NaN as NaN.
     """
 
-    def __init__(self, file: Path, scales: dict[str, float], threads: int = 1, *, shortcuts: set[str] | None = None) -> None:
-        parts = _openvino if file.suffix == ".xml" else _onnxruntime
-        self.parts, there = parts(file, list(scales), threads, set(scales) if shortcuts is None else shortcuts)
+    def __init__(self, revealed: Revealed, scales: dict[str, float]) -> None:
+        self.parts = revealed.parts
         *apart, _ = self.parts
-        self.dropped = set(scales) - there
+        self.dropped = set(scales) - revealed.tensors
         self.apart = {name for part in apart for name in part.places}
         self.names = [name for name in scales if any(name in part.places for part in self.parts)]
         self.scales = {name: np.float32(scales[name]) for name in self.names}
+
+    @classmethod
+    def of(cls, file: Path, scales: dict[str, float]) -> "Inside":
+        """Of a file, on the engine that it was written for, with all that it shows."""
+        revealed = engine_of(file, provenance(file)).reveal(file, list(scales), 1, scales)
+        if revealed is None:
+            raise EngineError(f"{file}: its engine does not show its inside.")
+        return cls(revealed, scales)
 
     def run(self, *batch: NDArray[Any]) -> tuple[list[NDArray[Any]], dict[str, Integers]]:
         """Outputs, and the integers (without zero point) of every quantized tensor."""
@@ -187,59 +166,3 @@ class Inside:
 def _whole(steps: NDArray[Any]) -> Integers:
     whole = np.rint(steps)
     return np.where(np.abs(steps - whole) <= ON_GRID, whole, steps)
-
-
-class Part(NamedTuple):
-    """A model to run: how many of its first outputs are the program's own, and in which it shows each tensor asked for.
-
-    One may show several: what is rounded twice to one grid is one tensor in the file.
-    """
-
-    own: int
-    places: dict[str, int]
-    run: Runner
-
-
-Parts = tuple[list[Part], set[str]]
-"""Models to run, and all tensors that the file has."""
-
-
-def _openvino(file: Path, names: list[str], threads: int, wanted: set[str]) -> Parts:
-    """The model with these tensors as further outputs. They are read behind their dequantize nodes, which engines fuse."""
-    import openvino as ov
-
-    from quaver.runtime.openvino import OpenVINORunner, read
-
-    model = read(file)
-    ports = {name: port for op in model.get_ops() for port in op.outputs() for name in port.get_names()}
-    there = {name: ports[rounded_name(name)] for name in names if rounded_name(name) in ports}
-    shortcuts = {
-        name: port
-        for name, port in there.items()
-        if any(reader.get_node().get_type_name() == "Add" for reader in port.get_target_inputs())
-    }
-    apart = [
-        Part(0, {name: 0}, OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
-        for name, port in shortcuts.items()
-        if name in wanted
-    ]
-    rest, own = [name for name in there if name not in shortcuts], len(model.outputs)
-    model.add_outputs([rounded_name(name) for name in rest])
-    shown = {name: place for place, output in enumerate(model.outputs) for name in output.get_names()}
-    places = {name: shown[rounded_name(name)] for name in rest}
-    return [*apart, Part(own, places, OpenVINORunner(model, threads))], set(there)
-
-
-def _onnxruntime(file: Path, names: list[str], threads: int, _: set[str]) -> Parts:
-    import onnx
-
-    from quaver.runtime.onnxruntime import ONNXRuntimeRunner
-
-    proto = onnx.load(file)
-    made = {output for node in proto.graph.node for output in node.output}
-    names = [name for name in names if rounded_name(name) in made]
-    tensors = [onnx.helper.make_tensor_value_info(rounded_name(name), onnx.TensorProto.FLOAT, None) for name in names]
-    own = len(proto.graph.output)
-    proto.graph.output.extend(tensors)
-    places = {name: own + place for place, name in enumerate(names)}
-    return [Part(own, places, ONNXRuntimeRunner(proto.SerializeToString(), threads))], set(names)

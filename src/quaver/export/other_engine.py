@@ -5,22 +5,22 @@ from typing import Any
 
 import numpy as np
 
+from quaver.engines import Engine
 from quaver.export.acceptance import inputs_for
 from quaver.export.integers import simulation
 from quaver.program import Program, Stage
-from quaver.targets import Target
 
 FAR = 30.0
 """Decibels below which it is said aloud: rounding alone, in another place here and there, stays above."""
 
 
-def cost_of_moving(program: Program, form: Program, target: Target) -> dict[str, Any]:
-    """How far the outputs of ``form``, in the arithmetic of ``target``, are from those of the program as it was made.
+def cost_of_moving(program: Program, form: Program, engine: Engine) -> dict[str, Any]:
+    """How far the outputs of ``form``, in the arithmetic of ``engine``, are from those of the program as it was made.
 
     Nothing for a program that is where it belongs. The inputs are those of the check after export.
     """
     made_for = program.placements.target
-    if program.stage is Stage.FLOAT or made_for == target.name:
+    if program.stage is Stage.FLOAT or made_for == engine.name:
         return {}
     inputs = inputs_for(program)
     own, moved = (
@@ -33,8 +33,8 @@ def cost_of_moving(program: Program, form: Program, target: Target) -> dict[str,
         logging.WARNING if decibels is not None and decibels < FAR else logging.INFO,
         "export: the program was made for %s. As %s computes it, its outputs are %s. Trained with target=%r it is exact.",
         made_for,
-        target.name,
+        engine.name,
         "the same" if decibels is None else f"{decibels:.1f} dB from that",
-        target.name,
+        engine.name,
     )
     return {"made_for": made_for, "signal_to_noise_db": decibels}

@@ -5,14 +5,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from quaver.engines import Engine
 from quaver.export.full_range import overflowing
 from quaver.program import Program
-from quaver.targets import Target
 
 FORMAT, VERSION = "quaver.artefact", 1
 
 
-def origin_of(program: Program, target: Target) -> dict[str, Any]:
+def origin_of(program: Program, engine: Engine) -> dict[str, Any]:
     """Version, passes with their options, thresholds, and a hash of the weights. No time stamp: equal runs, equal files.
 
     ``full_range`` names the layers that overflow on processors without VNNI; without any, the file is safe on all of them.
@@ -23,12 +23,12 @@ def origin_of(program: Program, target: Target) -> dict[str, Any]:
         "format": FORMAT,
         "version": VERSION,
         "quaver": __version__,
-        "target": target.name,
+        "target": engine.name,
         "stage": program.stage.value,
-        "config": list(program.history),
+        "config": [step.words() for step in program.history],
         "source": hash_of(program),
         "inputs": [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in program.signature.tensors],
-        "full_range": overflowing(program, target),
+        "full_range": overflowing(program, engine),
         "ops": [asdict(record) for record in program.ops()],
     }
 

@@ -1,5 +1,6 @@
 """Rewriting a graph into another, node by node: what every lowering does."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,3 +31,21 @@ class GraphRewriter:
             if not node.users:
                 self.result.erase_node(node)
         return self.result
+
+
+@dataclass
+class Lowering(GraphRewriter, ABC):
+    """Rewrites a graph that says what is quantized into one that computes it on integers, as an engine does.
+
+    ``integers``: of a node that rounds or dequantizes, the node that computes its integers, and their step.
+    """
+
+    integers: dict[fx.Node, tuple[fx.Node, Any]] = field(default_factory=dict)
+
+    @abstractmethod
+    def run(self, graph: fx.Graph) -> fx.Graph:
+        """A copy of ``graph`` in the engine's arithmetic; without quantized ops, an equal graph."""
+
+    def became(self) -> dict[fx.Node, fx.Node]:
+        """What became of each node: of one that rounds, the node that computes its integers."""
+        return self.copies | {node: whole for node, (whole, _) in self.integers.items()}

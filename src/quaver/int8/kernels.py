@@ -15,6 +15,26 @@ from quaver.quantizers import Quantizer
 from quaver.quantizers.arithmetic import Stored, as_stored, round_between
 
 Operation = Callable[..., Tensor]
+IN_STEPS: dict[Operation, Operation] = {}
+"""For kernels that round: what gives, for the same arguments, the value that they round, in steps."""
+
+
+def rounds(in_steps: Operation) -> Callable[[Operation], Operation]:
+    """Declare what a kernel rounds: to compare an engine's integers with the value before it was rounded."""
+
+    def declared(kernel: Operation) -> Operation:
+        IN_STEPS[kernel] = in_steps
+        return kernel
+
+    return declared
+
+
+def in_steps(
+    x: Tensor, scale: float, low: int, high: int, _: bool = False, unit: Tensor | float | None = None, *__: Any
+) -> Tensor:
+    """A tensor in steps, not rounded; one that is counted in a unit of its own is brought out of it."""
+    value = x.double() if unit is None else x.double() * unit
+    return (value / scale).clamp(low, high)
 
 
 def live_integers(
@@ -29,11 +49,13 @@ def stored_integers(weight: Tensor) -> Tensor:
     return weight.float()
 
 
+@rounds(in_steps)
 def fixed_integers(x: Tensor, scale: float, low: int, high: int) -> Tensor:
     """Integers of ``x`` by a step that is fixed."""
     return round_between(x.float(), scale, low, high)
 
 
+@rounds(in_steps)
 def stored_activation(
     x: Tensor,
     scale: float,

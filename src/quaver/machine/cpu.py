@@ -77,8 +77,8 @@ def cpu(info: Path = Path("/proc/cpuinfo"), ask: Ask = cpuid) -> CPU:
         fields.setdefault(key.strip(), value.strip())
     flags = fields.get("flags", "").split()
     doubt = _amx_doubt(ask) if "amx_tile" in flags else ""
-    found = (ability for ability, names in FLAGS.items() if any(name in flags for name in names))
-    trusted = tuple(ability for ability in found if ability != "AMX" or not doubt)
+    announced = (ability for ability, names in FLAGS.items() if any(name in flags for name in names))
+    trusted = tuple(ability for ability in announced if ability != "AMX" or not doubt)
     return CPU(fields.get("model name", ""), trusted, known=bool(flags), onednn_limit=limit, amx_doubt=doubt)
 
 

@@ -7,9 +7,9 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from quaver.engines import ENGINES, installed
 from quaver.errors import EngineError
-from quaver.measure.engines import loader
-from quaver.measure.latency import random_batch
+from quaver.runtime.batches import random_batch
 from quaver.runtime.trial import signal_words
 
 STATUS = Path("/proc/self/status")
@@ -29,8 +29,8 @@ class Memory:
 
 def file_size(path: Path) -> int:
     """Bytes of the files that an engine reads: ``.xml`` with its ``.bin``, ``.onnx`` with weights stored beside it."""
-    beside = {".xml": path.with_suffix(".bin"), ".onnx": path.with_name(f"{path.name}.data")}.get(path.suffix)
-    return sum(file.stat().st_size for file in (path, beside) if file is not None and file.is_file())
+    beside = [engine.weights_beside(path) for engine in ENGINES.values() if engine.suffix == path.suffix]
+    return sum(file.stat().st_size for file in {path, *beside} if file is not None and file.is_file())
 
 
 def memory(path: Path, engine: str, threads: int = 1, batch: int = 1) -> Memory:
@@ -45,7 +45,7 @@ def memory(path: Path, engine: str, threads: int = 1, batch: int = 1) -> Memory:
 
 
 def _measured(path: Path, engine: str, threads: int, batch: int) -> Memory:
-    load = loader(engine)  # imports the engine, which is not the model's memory
+    load = installed(engine).load  # imports the engine, which is not the model's memory
     _forget_the_peak()
     before = _bytes("VmRSS")
     run = load(path, threads)

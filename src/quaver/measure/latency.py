@@ -3,13 +3,12 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from quaver.config.check import check, whole
-from quaver.errors import InputError
-from quaver.runtime import Array, Input, Runner
+from quaver.runtime import Runner
+from quaver.runtime.batches import random_batch
 
 
 @dataclass(frozen=True)
@@ -75,28 +74,3 @@ def summary(seconds: list[float], batch: int) -> Latency:
     # a call that really happened, not a value between two: with few rounds it is the slowest
     p99 = float(np.quantile(seconds, 0.99, method="higher"))
     return Latency(batch, len(seconds), 1e3 * median, 1e3 * p99, batch / median)
-
-
-def fixed_batch(inputs: list[Input]) -> int | None:
-    """The batch size that a model was exported for, or None where any will do."""
-    sizes = [port.shape[0] for port in inputs if port.shape]
-    return None if None in sizes else next((size for size in sizes if size is not None), 1)
-
-
-def random_batch(inputs: list[Input], batch: int, seed: int = 0) -> list[Array]:
-    """Inputs for a model: random images of the shapes it takes, zeros where it takes whole numbers."""
-    generator = np.random.default_rng(seed)
-    return [_values(port, batch, generator) for port in inputs]
-
-
-def _values(port: Input, batch: int, generator: np.random.Generator) -> Any:
-    rest = port.shape[1:]
-    if None in rest:
-        sizes = ", ".join("any" if size is None else str(size) for size in port.shape)
-        raise InputError(
-            f"input {port.name!r}: takes ({sizes}); only the batch can be chosen here. Export the model for one image size."
-        )
-    shape = [batch if size is None else size for size in port.shape]
-    if port.dtype.kind == "f":
-        return generator.standard_normal(shape, np.float32).astype(port.dtype)
-    return np.zeros(shape, port.dtype)

@@ -15,9 +15,9 @@ from typing import Literal
 
 import torch
 
+from quaver.engines import ENGINES
 from quaver.machine.cpu import CPU, cpu
 from quaver.machine.packages import version_of
-from quaver.measure.engines import READS
 
 State = Literal["yes", "no", "doubtful"]
 
@@ -92,7 +92,6 @@ def _accelerator() -> Iterator[Fact]:
 
 # packages
 
-_FILES = {name: f"runs {' and '.join(suffixes)} files" for name, suffixes in READS.items()}
 _EXTRAS = {
     "pycocotools": ("detection", "average precision as COCO counts it"),
     "tensorboard": ("tensorboard", "--tensorboard"),
@@ -101,8 +100,8 @@ _EXTRAS = {
 
 def _engines() -> Iterator[Fact]:
     yield _package("engines", "torch", "trains and simulates", "torch")
-    for engine, use in _FILES.items():
-        yield _package("engines", engine, use, "openvino" if engine == "openvino" else f"'quaver[{engine}]'")
+    for engine in ENGINES.values():
+        yield _package("engines", engine.package, f"runs {' and '.join(engine.reads)} files", engine.requirement)
 
 
 def _extras() -> Iterator[Fact]:

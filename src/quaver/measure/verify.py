@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from quaver.config.check import check, number
+from quaver.engines import Engine, engine_of
 from quaver.errors import InputError, QuaverWarning, StageError
 from quaver.export import form_for
 from quaver.export.comparison import Allowed, Comparison, LayerDifference, distances
@@ -20,8 +21,7 @@ from quaver.measure.accuracy import top_k_hits
 from quaver.passes import QuantizationFreezePass
 from quaver.program import Program, Stage
 from quaver.runtime import Runner, load
-from quaver.runtime.artefact import find
-from quaver.targets import target_of
+from quaver.runtime.artefact import find, provenance
 
 SHOWN = 5  # failures in words; `failures` holds all
 
@@ -161,8 +161,9 @@ def verify(
     check("verify", options, {"threshold": number(0, 1), "allow_share": number(0, 1), "allow_steps": number(0)})
     file = find(artefact)
     run = load(file, threads)
-    ready = _frozen_form(program, file)
-    comparison = Comparison(ready, file, run, Allowed(allow_steps, allow_share), layers=layers, threads=threads)
+    engine = engine_of(file, provenance(file))
+    ready = _frozen_form(program, engine)
+    comparison = Comparison(ready, file, engine, run, Allowed(allow_steps, allow_share), layers=layers, threads=threads)
     classes = _Classes()
     for batch in batches:
         inputs, labels = _split(batch, len(run.inputs))
@@ -174,13 +175,13 @@ def verify(
     return classes.result(str(file), comparison, threshold)
 
 
-def _frozen_form(program: Program, file: Path) -> Program:
+def _frozen_form(program: Program, engine: Engine) -> Program:
     """The program whose arithmetic the file must have."""
     if not isinstance(program, Program) or program.stage is Stage.FLOAT:
         raise StageError("verify: takes a quantized program: what quant_aware, convert or quaver.load gave.")
     if program.stage is Stage.PREPARED:
         program = QuantizationFreezePass().apply(program.clone() if program.for_test else program)
-    return form_for(program, target_of(file))
+    return form_for(program, engine)
 
 
 def _split(batch: Any, inputs: int) -> tuple[list[Any], NDArray[np.int64] | None]:

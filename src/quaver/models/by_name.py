@@ -8,7 +8,7 @@ from torch import nn
 
 from quaver.config.check import nearest
 from quaver.errors import ConfigError
-from quaver.models import outside
+from quaver.models import external
 from quaver.models.googlenet import googlenet
 from quaver.models.mobilenet_v1 import mobilenet_v1
 from quaver.models.mobilenet_v2 import mobilenet_v2
@@ -20,25 +20,12 @@ from quaver.models.yolov3 import yolov3_mobilenet_v1
 
 SMALL = 64  # pixels: up to this, the stem that leaves an image its size
 
-ZOO: dict[str, Callable[..., nn.Module]] = {
-    "googlenet": googlenet,
-    "mobilenet_v1": mobilenet_v1,
-    "mobilenet_v2": mobilenet_v2,
-    "mobilenet_v3_large": mobilenet_v3_large,
-    "mobilenet_v3_small": mobilenet_v3_small,
-    "resnet18": resnet18,
-    "resnet20": resnet20,
-    "resnet34": resnet34,
-    "resnet50": resnet50,
-    "resnet56": resnet56,
-    "resnet101": resnet101,
-    "squeezenet": squeezenet,
-    "vgg16": vgg16,
-    "vgg16_bn": vgg16_bn,
-    "vgg19": vgg19,
-    "vgg19_bn": vgg19_bn,
-    "yolov3_mobilenet_v1": yolov3_mobilenet_v1,
-}
+_ARCHITECTURES: tuple[Callable[..., nn.Module], ...] = (
+    *(googlenet, mobilenet_v1, mobilenet_v2, mobilenet_v3_large, mobilenet_v3_small),
+    *(resnet18, resnet20, resnet34, resnet50, resnet56, resnet101),
+    *(squeezenet, vgg16, vgg16_bn, vgg19, vgg19_bn, yolov3_mobilenet_v1),
+)
+ZOO = {architecture.__name__: architecture for architecture in _ARCHITECTURES}
 
 
 def names() -> list[str]:
@@ -59,14 +46,14 @@ def build(name: str, *, num_classes: int | None = None, image_size: int | None =
     """
     wishes = {"num_classes": num_classes, "image_size": image_size, "small_images": _is_small(image_size)}
     given = {key: value for key, value in wishes.items() if value is not None}
-    library, found, rest = outside.split(name)
-    if found:
+    library, rest = external.split(name)
+    if library:
         if num_classes is not None:
             options = {"num_classes": num_classes} | options
-        return outside.from_library(library, rest, options)
+        return external.from_library(library, rest, options)
     if ":" in name:
-        factory = outside.factory(name)
-        return outside.checked(name, factory(**_accepted(factory, given) | options))
+        factory = external.factory(name)
+        return external.checked(name, factory(**_accepted(factory, given) | options))
     factory = ZOO[canonical(name)]
     _refuse_unknown(name, factory, options)
     return factory(**_accepted(factory, given) | options)

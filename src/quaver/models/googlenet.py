@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from quaver.models.blocks import conv_bn
 
-# channels of the branches: 1x1; 3x3 and what it is narrowed to before; the second 3x3, likewise; behind the pool
+# channels of the branches: 1x1; 3x3, with its bottleneck first; the second 3x3, the same; 1x1 after the pool
 Branches = tuple[int, tuple[int, int], tuple[int, int], int]
 STAGES: tuple[tuple[Branches, ...], ...] = (
     (

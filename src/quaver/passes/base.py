@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from quaver.errors import StageError
 from quaver.program import Program, Stage
+from quaver.program.history import PassApplied
 
 
 class Pass(ABC):
@@ -39,5 +40,6 @@ def concluded(result: Program, program: Program, *passes: Pass) -> Program:
     """What passes made of a program: its graphs checked, the passes in its history."""
     for graph in result.graphs.values():
         graph.lint()
-    result.history = (*program.history, *map(repr, passes))
+    applied = [PassApplied.of(type(one).__qualname__, vars(one)) for one in passes]
+    result.history = (*program.history, *applied)
     return result

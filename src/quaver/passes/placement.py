@@ -14,43 +14,42 @@ from typing import Protocol
 
 from torch import fx, nn
 
-from quaver.errors import StageError
+from quaver.engines import Engine
+from quaver.errors import ConfigError
 from quaver.graph.nodes import copy_graph, is_fake_quant, is_op, op_of, ops_by_name, tensor_notes
-from quaver.int8.lowering import foldable_batch_norm
-from quaver.operators import activation_inputs, never_negative, weight_of
+from quaver.int8.patterns import foldable_batch_norm
+from quaver.operators import activation_inputs, facts, never_negative, weight_of
 from quaver.passes.quantizer_factory import Group, Plan, QuantizerFactory
-from quaver.passes.reasons import CLAMPS, why_float
+from quaver.passes.reasons import why_float
 from quaver.passes.tensor_names import free_name, tensor_name
 from quaver.program import EVAL, TRAIN, Placements, Program, Stage
 from quaver.program.placements import Options
+from quaver.program.reason import ONLY_IN_TRAINING, Reason
 from quaver.program.views import mount, read
 from quaver.quantizers import Quantizer
-from quaver.targets import TARGETS, Target
 
 Ops = dict[str, dict[str, fx.Node]]
 """For each mode the nodes that are ops, by name, in graphs without quantizers."""
-Asked = tuple[Plan, dict[str, str]]
-"""What a pass wants quantized, and what it declines and why."""
 
 
 class Planner(Protocol):
     """Who decides where quantizers go: one of the quantizing passes."""
 
     @property
-    def target(self) -> str:
+    def engine(self) -> Engine:
         """The engine to place quantizers for."""
 
-    def plan(self, ops: Ops, planned: Plan) -> Asked:
-        """What to quantize beside what is planned already."""
+    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
+        """What to quantize beside what is planned already, and what is declined and why."""
 
 
 def place(program: Program, *planners: Planner, factory: QuantizerFactory | None = None) -> Program:
     """A prepared program with a quantizer wherever one of these, or an earlier pass, plans one; by default made anew."""
-    target = planners[0].target
-    if program.stage is Stage.PREPARED and program.placements.target != target:
-        raise StageError(
-            f"the program has quantizers for {program.placements.target!r}, and these would be for {target!r}: one program "
-            "is for one target. Give both passes the same."
+    engine = planners[0].engine
+    if program.stage is Stage.PREPARED and program.placements.target != engine.name:
+        raise ConfigError(
+            f"target={engine.name!r}: an earlier pass placed quantizers for {program.placements.target!r}, and engines "
+            "differ in where they round. Give all passes the same target."
         )
     graphs = {mode: without_quantizers(graph) for mode, graph in program.graphs.items()}
     ops = {mode: ops_by_name(graph) for mode, graph in graphs.items()}
@@ -60,7 +59,7 @@ def place(program: Program, *planners: Planner, factory: QuantizerFactory | None
         planned |= more
         declined |= refused
     declined = {name: why for name, why in declined.items() if name not in planned}
-    return _Placing(program, graphs, ops, planned, declined, factory or QuantizerFactory(program), TARGETS[target]).run()
+    return _Placing(program, graphs, ops, planned, declined, factory or QuantizerFactory(program), engine).run()
 
 
 def end_of(node: fx.Node) -> fx.Node:
@@ -68,7 +67,7 @@ def end_of(node: fx.Node) -> fx.Node:
     last = foldable_batch_norm(node) or node
     if len(last.users) == 1:
         (reader,) = last.users
-        if is_op(reader) and op_of(reader).type in CLAMPS:
+        if facts(reader).bounds is not None:
             return reader
     return last
 
@@ -89,9 +88,9 @@ class _Placing:
     graphs: dict[str, fx.Graph]
     ops: Ops
     plan: Plan
-    declined: dict[str, str]
+    declined: dict[str, Reason]
     factory: QuantizerFactory
-    target: Target
+    engine: Engine
     modules: dict[str, Quantizer] = field(default_factory=dict)
     weights: dict[str, str] = field(default_factory=dict)
     roles: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
@@ -106,11 +105,9 @@ class _Placing:
             if wish.weight is not None:
                 self.place_weight(name, wish.weight)
         groups = self.factory.groups(self.graphs[EVAL], self.plan)
-        types = {node: op_of(node).type for node in self.ops[EVAL].values()}
         known: dict[fx.Node, bool] = {}
         signed = [  # asked before the first quantizer stands in the way
-            not (self.target.unsigned and all(never_negative(tensor, types, known) for tensor in group.sources))
-            for group in groups
+            not (self.engine.unsigned and all(never_negative(tensor, known) for tensor in group.sources)) for group in groups
         ]
         for group, is_signed in zip(groups, signed, strict=True):
             self.place_group(group, is_signed)
@@ -124,7 +121,7 @@ class _Placing:
             weights=self.weights,
             roles=dict(self.roles),
             quantized=frozenset(self.plan),
-            target=self.target.name,
+            target=self.engine.name,
         )
         prepared = self.program.copy(graphs=self.graphs, stage=Stage.PREPARED, placements=placements)
         quantizers = nn.Module()
@@ -137,8 +134,7 @@ class _Placing:
 
     def place_weight(self, name: str, wanted: Options) -> None:
         node = self.ops[EVAL][name]
-        op_type = op_of(node).type
-        weight = weight_of(node, op_type)
+        weight = weight_of(node)
         assert weight is not None
         parameter = str(weight.target)
         title = self.factory.weight_title(parameter, node, wanted, self.modules)
@@ -148,7 +144,7 @@ class _Placing:
         self.roles[name]["weight"] = title
         for mode, ops in self.ops.items():
             if name in ops:
-                stored = weight_of(ops[name], op_type)
+                stored = weight_of(ops[name])
                 assert stored is not None
                 ops[name].replace_input_with(stored, self.call(mode, title, stored, 0))
 
@@ -228,7 +224,7 @@ class _Placing:
                 rounded[last] = title
             self.roles[name]["output"] = title
 
-    def why_float(self) -> dict[str, str]:
+    def why_float(self) -> dict[str, Reason]:
         only_trained = [name for name in self.trained if name not in self.ops[EVAL]]
         reasons = why_float(self.ops[EVAL], frozenset(self.plan), self.declined)
-        return reasons | dict.fromkeys(only_trained, "runs only in training")
+        return reasons | dict.fromkeys(only_trained, ONLY_IN_TRAINING)

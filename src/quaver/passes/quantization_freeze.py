@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from quaver.errors import ConversionError, StageError
 from quaver.graph.nodes import argument, copy_graph, is_fake_quant, is_parameter, notes_of, op_of, quantizer_of, rank_of
 from quaver.int8.kernels import fold_batch_norm
-from quaver.int8.lowering import foldable_batch_norm
+from quaver.int8.patterns import foldable_batch_norm
 from quaver.operators import channel_axis
 from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
@@ -171,7 +171,7 @@ class _Freezing:
         if norm is not None:
             statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var")]
             values: list[Any] = [self.value(node) for node in (argument(op_node, "bias"), *statistics)]
-            factor, bias = fold_batch_norm(scale, *values, eps=argument(norm, "eps"))
+            factor, bias = fold_batch_norm(scale, *[*values, argument(norm, "eps")])
             integers, scale = turn_sign(integers, scale, factor, axis)
             self.set_bias(op_node, self.store(f"{op.name}.bias", bias))
             norm.replace_all_uses_with(op_node)

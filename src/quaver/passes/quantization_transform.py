@@ -1,27 +1,35 @@
 """The first pass: quantizers for the weights and inputs of convolutions, linear layers and their like."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import fx
 
-from quaver.config.check import boolean, names, one_of
-from quaver.config.layer_bits import as_pairs
-from quaver.config.quant_config import BITS_RULE, WEIGHT_TYPES
+from quaver.config.check import anything, boolean, names
+from quaver.config.options import like, lists_options, option
+from quaver.config.quantization_options import SaturationOption, WeightOptions, WeightRange
 from quaver.graph.nodes import Op, is_parameter, op_of, rank_of
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, weight_of
-from quaver.passes.base import Pass
-from quaver.passes.placement import Asked, Ops, place
-from quaver.passes.wishes import InputQuantizers, skipped_by, unquantizable
-from quaver.program import EVAL, TRAIN, OpPlan, Program, Stage
+from quaver.passes.placement import Ops
+from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
+from quaver.passes.quantizer_factory import Plan
+from quaver.program import EVAL, TRAIN, OpPlan, Program
 from quaver.program.placements import Options
-from quaver.targets import TARGETS
+from quaver.program.reason import Because, Reason
 
 OP_TYPES = WEIGHTED | {"matmul"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantizationTransformPass(InputQuantizers, Pass):
+class ActivationSwitch:
+    """Whether activations are quantized at all."""
+
+    quantize_activations: bool = option(True, boolean(), "False: weights become integers, activations stay float.")
+
+
+@lists_options
+@dataclass(frozen=True, kw_only=True)
+class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOptions, WeightRange, InputQuantizers):
     """Rewrite ``conv(x, w)`` as ``conv(fq(x), fq(w))`` for every op listed that has a weight.
 
     ``saturation_safe`` keeps pairs of weights from overflowing on processors without VNNI; see
@@ -29,35 +37,18 @@ class QuantizationTransformPass(InputQuantizers, Pass):
     whose scope holds a skip pattern, whose weight is computed rather than stored, or whose input is not a float tensor.
     """
 
-    needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
-    otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
-
-    own_rules: ClassVar = {
-        "quantizable_op_type": names(OP_TYPES),
-        "weight_quantize_type": one_of(*WEIGHT_TYPES),
-        "weight_bits": BITS_RULE,
-        "quantize_activations": boolean(),
-        "saturation_safe": boolean(),
-    }
-
-    quantizable_op_type: tuple[str, ...] | list[str] = ("conv2d", "depthwise_conv2d", "mul")
-    weight_quantize_type: str = "channel_wise_abs_max"
-    weight_bits: int = 8
-    quantize_activations: bool = True
-    saturation_safe: bool = True
-    weight_quantize_func: Any = None
-    weight_preprocess_func: Any = None
-    optimizer_func: Any = None
+    quantizable_op_type: tuple[str, ...] | list[str] = like(
+        InputQuantizers, "quantizable_op_type", default=("conv2d", "depthwise_conv2d", "mul"), rule=names(OP_TYPES)
+    )
+    weight_quantize_func: Any = option(None, anything(), "Your own quantizer of weights.")
+    weight_preprocess_func: Any = option(None, anything(), "What stands in front of a quantizer of weights.")
+    optimizer_func: Any = option(None, anything(), "What makes the optimizer of the quantizers' parameters.")
 
     @property
     def bounds_pairs(self) -> bool:
         """Whether weights are kept from overflowing 16 bits: only 8-bit activations of some engines come that far."""
-        return (
-            self.saturation_safe
-            and self.quantize_activations
-            and 8 in (self.activation_bits, *(activation for _, (_, activation) in as_pairs(self.layer_bits)))
-            and TARGETS[self.target].saturates
-        )
+        could_overflow = self.has_8_bit_activations and self.engine.saturates
+        return self.saturation_safe and self.quantize_activations and could_overflow
 
     def weight_options(self, op: Op) -> Options:
         """What the quantizer of an op's weight is made from."""
@@ -67,32 +58,31 @@ class QuantizationTransformPass(InputQuantizers, Pass):
 
     def rewrite(self, program: Program) -> Program:
         """Quantizers where `plan` says."""
-        prepared = place(program, self)
+        prepared = super().rewrite(program)
         prepared.optimizer_func = self.optimizer_func or program.optimizer_func
         return prepared
 
-    def plan(self, ops: Ops, planned: dict[str, OpPlan]) -> Asked:
+    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
         """The weight and every input of the listed ops."""
-        plan: dict[str, OpPlan] = {}
-        declined: dict[str, str] = {}
+        plan: Plan = {}
+        declined: dict[str, Reason] = {}
         for name, node in ops[EVAL].items():
             op = op_of(node)
             if op.type not in self.quantizable_op_type:
                 continue
-            skipped = skipped_by(op, self.skip_pattern)
-            if skipped:
-                declined[name] = skipped
-            elif weight_of(node, op.type) is None:
+            if why := skipped_by(op, self.skip_pattern):
+                declined[name] = why
+            elif weight_of(node) is None:
                 if op.type == "matmul" and not any(is_parameter(value) for value in node.all_input_nodes):
-                    declined[name] = "both operands are activations: AddQuantDequantPass takes those"
+                    declined[name] = Because("both operands are activations: AddQuantDequantPass takes those")
                 elif op.type == "matmul":
-                    declined[name] = "its weight is not a matrix on the right-hand side"
+                    declined[name] = Because("its weight is not a matrix on the right-hand side")
                 else:
-                    declined[name] = "its weight is computed by the model, not a parameter of it"
-            elif reason := unquantizable(activation_inputs(node), ops[TRAIN].get(name)):
-                declined[name] = reason
+                    declined[name] = Because("its weight is computed by the model, not a parameter of it")
+            elif unfit := unquantizable(activation_inputs(node), ops[TRAIN].get(name)):
+                declined[name] = unfit
             elif op.type in CONVOLUTIONS and is_unbatched(node):
-                declined[name] = "its input has no batch dimension"
+                declined[name] = Because("its input has no batch dimension")
             else:
                 plan[name] = OpPlan(
                     self.weight_options(op), {0: self.input_options(op)} if self.quantize_activations else {}

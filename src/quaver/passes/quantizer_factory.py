@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor, fx
 
 from quaver.graph.nodes import op_of, ops_by_name, results
-from quaver.operators import activation_inputs, channel_axis, keeps_range, pair_axis
+from quaver.operators import activation_inputs, channel_axis, moves_values, saturation_axis
 from quaver.program import OpPlan, Program
 from quaver.program.placements import Options
 from quaver.quantizers import PACT, Quantizer
@@ -66,7 +66,7 @@ class QuantizerFactory:
         for read in chain(*reads.values()):
             op = op_of(read.op)
             find(read.tensor)
-            if keeps_range(read.op, op.type):
+            if moves_values(read.op):
                 moved |= dict.fromkeys(results(read.op), op.name)
                 for result in results(read.op):
                     leader[find(result)] = find(read.tensor)
@@ -91,7 +91,7 @@ class QuantizerFactory:
     def of_weight(self, title: str, weight: Tensor, node: fx.Node, wanted: Options) -> Quantizer:
         """A quantizer with the op's channel axis, and the range of the weight as it is."""
         op_type = op_of(node).type
-        own: Options = {"pairs": pair_axis(node, op_type, tuple(weight.shape))} if wanted.get("pairs") else {}
+        own: Options = {"pairs": saturation_axis(node, op_type, tuple(weight.shape))} if wanted.get("pairs") else {}
         if "axis" in wanted:
             own["axis"] = channel_axis(op_type)
         quantizer = self.quantizer(title, wanted | own)

@@ -8,15 +8,13 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from quaver.int8.lowering import BIASED
-from quaver.operators import ACTIVATIONS
+from quaver.operators import NO_WEIGHT, OPS, UNKNOWN, packets_of
 from quaver.program.views import reads_module
 from quaver.quantizers import Quantizer
 
 LARGEST = 1 << 32  # bytes of a tensor, for a batch of two
 MOST_PIECES = 1 << 20  # that a tensor is cut into
-_RANKS = {f"conv{kind}{sides}d": 2 + sides for kind in ("", "_transpose") for sides in (1, 2, 3)}
-_ORDERED = ACTIVATIONS - {"silu", "sigmoid"}
+_ORDERED = frozenset(name for name in packets_of("clamp", "activation") if not OPS[name].takes_complex)
 _FLOAT = ("weight", "bias", "running_mean", "running_var")
 _META = torch.device("meta")
 _BITS = 64  # of a number: no size lies beyond
@@ -94,15 +92,16 @@ def _called(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _refuse_misfits(name: str, given: dict[str, Any], result: Any) -> None:
     """Shapes that only an op's own code looks at, or the integer arithmetic that takes its place."""
+    op = OPS.get(name, UNKNOWN)
     bias, weight, scales = given.get("bias"), given.get("weight"), given.get("scales", given.get("scale"))
     odd = [key for key in _FLOAT if isinstance(given.get(key), Tensor) and not given[key].is_floating_point()]
-    if (name in _RANKS or name == "linear" or name.endswith("_norm")) and odd:
+    if (op.weight is not NO_WEIGHT or name.endswith("_norm")) and odd:
         raise TypeError(f"{name} has a {odd[0]} of {given[odd[0]].dtype}")
     if name.rstrip("_") in _ORDERED and any(isinstance(one, Tensor) and one.is_complex() for one in given.values()):
         raise TypeError(f"{name} of complex numbers, which have no order")
-    if name in _RANKS and weight is not None and weight.dim() != _RANKS[name]:
+    if weight is not None and op.weight.rank not in (None, weight.dim()):
         raise ValueError(f"{name} has a weight of shape {tuple(weight.shape)}")
-    if name in BIASED and bias is not None and bias.shape != (result.shape[BIASED[name]],):
+    if op.is_layer and bias is not None and bias.shape != (result.shape[op.weight.output_axis],):
         raise ValueError(f"{name} has a bias of shape {tuple(bias.shape)}")
     if name.startswith(("quantize_per_", "dequantize_per_")) and isinstance(scales, Tensor):
         expected = (given["input"].shape[given["axis"]],) if "axis" in given else ()

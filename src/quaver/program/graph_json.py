@@ -18,29 +18,8 @@ from quaver.program.allowed_ops import is_allowed
 from quaver.program.devices import device_of
 from quaver.records import decoded
 
-_PYTHON = {
-    f"operator.{name}": getattr(operator, name)
-    for name in [
-        "getitem",
-        "add",
-        "sub",
-        "mul",
-        "floordiv",
-        "truediv",
-        "mod",
-        "neg",
-        "pow",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "and_",
-        "or_",
-        "not_",
-    ]
-} | {
+_OPERATORS = "getitem add sub mul floordiv truediv mod neg pow eq ne lt le gt ge and_ or_ not_"
+_PYTHON = {f"operator.{name}": getattr(operator, name) for name in _OPERATORS.split()} | {
     "quaver.device_of": device_of,
     "math.ceil": math.ceil,
     "math.floor": math.floor,

@@ -7,9 +7,10 @@ from typing import Any
 
 from quaver.errors import StorageError
 from quaver.graph.nodes import Op
+from quaver.program.history import PassApplied
 from quaver.program.record import OpRecord, read_record
 from quaver.program.stage import Stage
-from quaver.program.storage import FORMAT, JSON_NAME
+from quaver.program.storage import FORMAT, JSON_NAME, is_tensor
 from quaver.records import decoded
 
 
@@ -27,7 +28,7 @@ class Outline:
     """A saved program: its stage and passes, the names and shapes of its inputs, its ops, and its records of them."""
 
     stage: str
-    history: tuple[str, ...]
+    history: tuple[PassApplied, ...]
     inputs: dict[str, tuple[int | None, ...]]
     ops: tuple[OpOutline, ...]
     records: tuple[OpRecord, ...]
@@ -38,12 +39,10 @@ def outline(folder: str | Path) -> Outline:
     path = Path(folder) / JSON_NAME
     body = FORMAT.unsealed(path)
     try:
-        inputs = {
-            leaf["name"]: decoded(tuple[int | None, ...], leaf["shape"]) for leaf in body["inputs"] if _is_tensor(leaf)
-        }
+        inputs = {leaf["name"]: decoded(tuple[int | None, ...], leaf["shape"]) for leaf in body["inputs"] if is_tensor(leaf)}
         return Outline(
             stage=Stage(body["stage"]).value,
-            history=decoded(tuple[str, ...], body["history"]),
+            history=decoded(tuple[PassApplied, ...], body["history"]),
             inputs=inputs,
             ops=tuple(_ops(body["graphs"]["eval"], list(inputs))),
             records=tuple(read_record(record) for record in body["records"]),
@@ -75,7 +74,3 @@ def _nodes_in(value: Any) -> Iterator[str]:
     else:
         for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
             yield from _nodes_in(item)
-
-
-def _is_tensor(leaf: Any) -> bool:
-    return isinstance(leaf, dict) and "shape" in leaf

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from quaver.engines import DEFAULT
+from quaver.program.reason import Reason
+
 Options = dict[str, Any]
 
 
@@ -26,10 +29,10 @@ class Placements:
 
     root: str = ""
     plan: dict[str, OpPlan] = field(default_factory=dict)
-    declined: dict[str, str] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)
+    declined: dict[str, Reason] = field(default_factory=dict)
+    reasons: dict[str, Reason] = field(default_factory=dict)
     quantizers: dict[str, str] = field(default_factory=dict)
     weights: dict[str, str] = field(default_factory=dict)
     roles: dict[str, dict[str, str]] = field(default_factory=dict)
     quantized: frozenset[str] = frozenset()
-    target: str = "openvino"
+    target: str = DEFAULT.name

@@ -3,19 +3,20 @@
 import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import QuaverWarning, StageError
 from quaver.graph.nodes import Op, copy_graph, is_op, op_of
-from quaver.int8.lowering import lower
-from quaver.int8.onnxruntime_lowering import lower_for_onnxruntime
-from quaver.int8.xnnpack_lowering import lower_for_xnnpack
 from quaver.program.empty import empty_shape
+from quaver.program.history import PassApplied
 from quaver.program.placements import Placements
 from quaver.program.printer import table
+from quaver.program.reason import Because
 from quaver.program.record import OpRecord
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
@@ -25,7 +26,7 @@ from quaver.quantizers import Observer, Quantizer
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
-    | {"trained_as", "viewed_as", "_compiled", "_quantizer_optimizer"}
+    | {"_compiled", "_quantizer_optimizer"}
 )
 
 
@@ -48,7 +49,7 @@ class Program(nn.Module):
         stage: Stage = Stage.FLOAT,
         placements: Placements | None = None,
         records: tuple[OpRecord, ...] = (),
-        history: tuple[str, ...] = (),
+        history: tuple[PassApplied, ...] = (),
         for_test: bool = False,
     ) -> None:
         super().__init__()
@@ -67,9 +68,6 @@ class Program(nn.Module):
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
         self._quantizer_optimizer: Any = None
-        # quant_aware notes here what it made of this program, so that for_test=True finds the same quantizers.
-        self.trained_as: list[tuple[Any, Program]] = []
-        self.viewed_as: dict[Any, Program] = {}
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module, but a program's own fields stay its own where the model has a child of that name."""
@@ -118,11 +116,16 @@ class Program(nn.Module):
 
     def lowered(self) -> fx.Graph:
         """The evaluation graph as it is computed: on integers, in the arithmetic of the engine that it is meant for."""
-        if self.stage is Stage.MOBILE:
-            return lower_for_xnnpack(self.graphs[EVAL])
-        if self.stage in (Stage.FROZEN, Stage.INT8) and self.placements.target == "onnx":
-            return lower_for_onnxruntime(self.graphs[EVAL])
-        return lower(self.graphs[EVAL])
+        return self.engine.lowering().run(self.graphs[EVAL])
+
+    @property
+    def engine(self) -> Engine:
+        """The engine in whose arithmetic the program evaluates: the default one; once frozen, the one it is meant for."""
+        return DEFAULT if self.stage.trains else ENGINES[self.placements.target]
+
+    def made_for(self, target: str) -> "Program":
+        """The program, meant for another engine."""
+        return self.copy(placements=replace(self.placements, target=target))
 
     def graph_module(self) -> fx.GraphModule:
         """The evaluation graph as it is written (quantize and dequantize ops), for exporters and the curious.
@@ -257,11 +260,9 @@ class Program(nn.Module):
         roles = self.placements.roles.get(op.name, {})
         thresholds = {role: self._threshold(name) for role, name in roles.items()}
         quantized = op.name in self.placements.quantized
-        reason = "" if quantized else self.placements.reasons.get(op.name, self._no_reason())
-        return OpRecord(op.name, op.type, op.scope, op.source, quantized, reason, thresholds)
-
-    def _no_reason(self) -> str:
-        return "the program is not quantized yet" if self.stage is Stage.FLOAT else "no pass was asked to quantize it"
+        unknown = "the program is not quantized yet" if self.stage is Stage.FLOAT else "no pass was asked to quantize it"
+        why = None if quantized else self.placements.reasons.get(op.name, Because(unknown))
+        return OpRecord(op.name, op.type, op.scope, op.source, quantized, why, thresholds)
 
     def _threshold(self, name: str) -> list[float]:
         weight = self.placements.weights.get(name)

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from quaver.engines import ENGINES, mobile_engine
 from quaver.errors import StorageError
 from quaver.formats import Format
 from quaver.program.dry_run import try_out
 from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
+from quaver.program.history import PassApplied
 from quaver.program.placements import OpPlan, Options, Placements
 from quaver.program.program import Program
 from quaver.program.record import read_record
@@ -127,7 +129,7 @@ def _describe(program: Program) -> dict[str, Any]:
         "stage": program.stage.value,
         "for_test": program.for_test,
         "training": program.training,
-        "history": program.history,
+        "history": [vars(step) for step in program.history],
         "graphs": {mode: encode_graph(graph) for mode, graph in program.graphs.items()},
         "inputs": inputs,
         "call": encode_structure(signature.in_spec),
@@ -146,6 +148,10 @@ def _in_words(options: Options | None) -> Options | None:
 def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
     plans = body["placements"].pop("plan")
     placements: Placements = decoded(Placements, body["placements"])
+    if Stage(body["stage"]) is Stage.MOBILE:  # until 0.1 a mobile program named the engine that it was frozen for
+        placements = replace(placements, target=mobile_engine().name)
+    if placements.target not in ENGINES:
+        raise ValueError(f"it was made for the engine {placements.target!r}, which is not known here")
     entries: list[_TensorEntry] = decoded(list[_TensorEntry], body["tensors"])
     root = _mounted(entries, tensors, {placements.quantizers[name]: saved for name, saved in body["quantizers"].items()})
     plan = {
@@ -167,7 +173,7 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         stage=Stage(body["stage"]),
         placements=replace(placements, plan=plan),
         records=tuple(read_record(record) for record in body["records"]),
-        history=decoded(tuple[str, ...], body["history"]),
+        history=decoded(tuple[PassApplied, ...], body["history"]),
         for_test=bool(body["for_test"]),
     )
     _refuse_misfits(program)
@@ -244,7 +250,7 @@ def _fits(tensor: Tensor, expected: Tensor) -> bool:
 
 
 def _input(leaf: Any) -> Any:
-    if not _is_tensor(leaf):
+    if not is_tensor(leaf):
         return decode(leaf, {})
     shape = decoded(tuple[int | None, ...], leaf["shape"])
     dtype = decode(leaf["dtype"], {})
@@ -273,5 +279,6 @@ def _try_out(program: Program) -> None:
         try_out(graph, lambda path: read(program, path), shapes)
 
 
-def _is_tensor(leaf: Any) -> bool:
+def is_tensor(leaf: Any) -> bool:
+    """Whether an input in a file is a tensor, and not a constant."""
     return isinstance(leaf, dict) and "shape" in leaf

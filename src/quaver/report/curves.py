@@ -1,10 +1,9 @@
 """Training curves from the lines of ``metrics.jsonl``: for each measure the values over the steps, phase after phase."""
 
-import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from quaver.report.gather import Record, Run
+from quaver.report.gather import Record, Run, is_number
 
 POINTS = 300
 """Points of a curve that are shown; more are averaged."""
@@ -33,7 +32,7 @@ class Chart:
 
 def charts_of(runs: list[Run]) -> list[Chart]:
     """The charts for which there are values."""
-    found = []
+    charts = []
     for title, kind, key in CHARTS:
         chart = Chart(title, kind)
         phases: dict[int, dict[str, float]] = {}
@@ -51,8 +50,8 @@ def charts_of(runs: list[Run]) -> list[Chart]:
             chart.marks = [
                 {"run": index, "x": x, "label": phase} for index, starts in marked.items() for phase, x in starts.items()
             ]
-            found.append(chart)
-    return found
+            charts.append(chart)
+    return charts
 
 
 def _parts(records: list[Record], key: str) -> tuple[list[list[tuple[float, float]]], dict[str, float]]:
@@ -62,7 +61,7 @@ def _parts(records: list[Record], key: str) -> tuple[list[list[tuple[float, floa
     phase, first, last = None, 0.0, 0.0
     for record in records:
         step: Any = record.get("step", record.get("epoch"))
-        if not _is_number(step):
+        if not is_number(step):
             continue
         name = str(record.get("phase", record.get("stage", "")))
         if name != phase:
@@ -73,14 +72,9 @@ def _parts(records: list[Record], key: str) -> tuple[list[list[tuple[float, floa
         value: Any = record
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
-        if _is_number(value):
+        if is_number(value):
             parts[-1].append((first + float(step), float(value)))
     return [part for part in parts if part], starts
-
-
-def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and abs(value) <= sys.float_info.max  # not NaN, nor an integer that no float holds
 
 
 def thinned(points: list[tuple[float, float]], limit: int = POINTS) -> list[list[float]]:

@@ -9,7 +9,7 @@ from quaver.report.gather import Record, Run, is_figure, measured
 
 @dataclass
 class Figures:
-    """What is known; None is not.
+    """The figures that are known; the others are None.
 
     Accuracy in float, simulated and deployed is over the same ``images``; what the engine reached on others stands
     ``elsewhere`` and is compared with none of them. Agreement is over ``deployed_images``.
@@ -83,28 +83,24 @@ FROM_VERIFY: dict[str, tuple[str, ...]] = {
 
 def figures_of(run: Run) -> Figures:
     """The figures from all records; what was measured by itself comes before what a report repeats."""
-    found, verified = Figures(batch=1), Figures()
-    run.troubles += _take(found, run.report, FROM_REPORT, f"{run.folder / 'report.json'}")
+    figures, verified = Figures(batch=1), Figures()
+    run.troubles += _take(figures, run.report, FROM_REPORT, f"{run.folder / 'report.json'}")
     run.troubles += _take(verified, run.verify, FROM_VERIFY, f"{run.folder}: what quaver verify says")
-    if _differ(found.images, found.deployed_images):
-        _set_apart(found)
-    if _differ(found.images, verified.images) or _simulate_differently(found, verified):
+    if _differ(figures.images, figures.deployed_images):
+        _set_apart(figures)
+    if _differ(figures.images, verified.images) or _simulate_differently(figures, verified):
         _set_apart(verified)
         verified.images = verified.simulated_top1 = verified.simulated_top5 = None
     elif verified.deployed_top1 is not None:
-        found.elsewhere_top1 = found.elsewhere_images = None
+        figures.elsewhere_top1 = figures.elsewhere_images = None
     for name, value in vars(verified).items():
         if value not in (None, ""):
-            setattr(found, name, value)
+            setattr(figures, name, value)
     cpu = run.bench.get("cpu") or run.verify.get("cpu") or run.report.get("cpu")
-    found.cpu = _cpu(cpu)
-    try:
-        _speed(found, run.bench)
-    except (LookupError, TypeError, ValueError) as error:
-        run.troubles.append(
-            f"{run.folder}: what quaver bench says is not as it was written: {type(error).__name__} {error}."
-        )
-    return found
+    figures.cpu = _cpu(cpu)
+    with run.troubled_by("bench"):
+        _speed(figures, run.bench)
+    return figures
 
 
 def _differ(first: int | None, second: int | None) -> bool:
@@ -114,7 +110,7 @@ def _differ(first: int | None, second: int | None) -> bool:
 def _simulate_differently(tested: Figures, verified: Figures) -> bool:
     """Whether the simulation is not as accurate on what was verified as on the test set: then these are other images.
 
-    On the same images it may see a few otherwise, as batches of another size add up in another order: one in a thousand.
+    On the same images about one in a thousand may differ, because batches of another size add up in another order.
     """
     if tested.simulated_top1 is None or verified.simulated_top1 is None:
         return False
@@ -128,22 +124,22 @@ def _set_apart(figures: Figures) -> None:
     figures.elsewhere_images = figures.deployed_images
 
 
-def _take(found: Figures, record: Record, names: dict[str, tuple[str, ...]], place: str) -> list[str]:
+def _take(figures: Figures, record: Record, names: dict[str, tuple[str, ...]], place: str) -> list[str]:
     """Set what the record knows; gives a line on each value that is not a figure, and left out."""
-    kinds = {one.name: one.type for one in fields(Figures)}
+    kinds = {field.name: field.type for field in fields(Figures)}
     troubles: dict[str, str] = {}  # a key may stand for several figures
     for name, keys in names.items():
         key = next((key for key in keys if record.get(key) is not None), None)
         if key is None:
             continue
         if isinstance(record[key], str) if kinds[name] is str else is_figure(record[key]):
-            setattr(found, name, record[key])
+            setattr(figures, name, record[key])
         else:
             troubles[key] = f"{place}: {key} is {record[key]!r}, which it cannot be: left out."
     return list(troubles.values())
 
 
-def _speed(found: Figures, bench: Record) -> None:
+def _speed(figures: Figures, bench: Record) -> None:
     """The smallest batch: the first int8 model beside the best float one."""
     rows = bench.get("latencies", [])
     if not rows:
@@ -152,19 +148,19 @@ def _speed(found: Figures, bench: Record) -> None:
     alike = [row for row in rows if row["batch"] == batch]
     int8 = next((row for row in alike if not row["is_float"]), None)
     best = min((row for row in alike if row["is_float"]), key=lambda row: measured(row["median_ms"]), default=None)
-    prints = {(row["model"], row["engine"]): row for row in bench.get("footprints", [])}
-    known = {"batch": measured(batch)}
+    footprints = {(row["model"], row["engine"]): row for row in bench.get("footprints", [])}
+    values = {"batch": measured(batch)}
     for row, kind in ((int8, "int8"), (best, "float")):
         if row is None:
             continue
-        known[f"{kind}_ms"] = measured(row["median_ms"])
-        print_ = prints.get((row["model"], row["engine"]), {})
-        if print_.get("run_bytes") is not None:
-            known[f"{kind}_memory"] = measured(print_["run_bytes"])
-        if getattr(found, f"{kind}_bytes") is None and print_.get("file_bytes") is not None:
-            known[f"{kind}_bytes"] = measured(print_["file_bytes"])
-    for name, value in known.items():
-        setattr(found, name, value)
+        values[f"{kind}_ms"] = measured(row["median_ms"])
+        footprint = footprints.get((row["model"], row["engine"]), {})
+        if footprint.get("run_bytes") is not None:
+            values[f"{kind}_memory"] = measured(footprint["run_bytes"])
+        if getattr(figures, f"{kind}_bytes") is None and footprint.get("file_bytes") is not None:
+            values[f"{kind}_bytes"] = measured(footprint["file_bytes"])
+    for name, value in values.items():
+        setattr(figures, name, value)
 
 
 def _cpu(record: Any) -> str:

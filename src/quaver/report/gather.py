@@ -1,18 +1,20 @@
 """The records of a run, from the files of its folder; what is not there is named, with the command that makes it."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from quaver.analysis import Analysis
+from quaver.engines import DEFAULT, suffixes
 from quaver.errors import QuaverError, StorageError
 from quaver.experiment.lock import at_work
 from quaver.program.outline import Outline, outline
 from quaver.program.storage import JSON_NAME
 from quaver.reading import parse_json, read_text
-from quaver.runtime.artefact import SUFFIXES, provenance, provenance_file
+from quaver.runtime.artefact import provenance, provenance_file
 
 Record = dict[str, Any]
 T = TypeVar("T")
@@ -48,11 +50,20 @@ class Run:
     def __post_init__(self) -> None:
         self.name = self.name or self.folder.resolve().name
 
+    @contextmanager
+    def troubled_by(self, command: str) -> Iterator[None]:
+        """While a command's record is looked through: one that is not as it was written is a trouble, and passed over."""
+        try:
+            yield
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            words = f"what quaver {command} says is not as it was written: {type(error).__name__} {error}."
+            self.troubles.append(f"{self.folder}: {words}")
+
     @property
     def missing(self) -> list[tuple[str, str]]:
         """What is not there, and the command that makes it."""
         folder = self.folder
-        model, program = folder / "int8" / "model.xml", folder / (self.program_folder or "int8")
+        model, program = DEFAULT.file_in(folder), folder / (self.program_folder or "int8")
         run = f"the run itself, which is not finished: {self.at_work} is at work on it" if self.at_work else ""
         options = [
             (self.report, "Accuracy and size", run or f"quaver quantize --model_save_dir {folder}"),
@@ -83,17 +94,22 @@ def told_apart(runs: list[Run]) -> list[Run]:
     return runs
 
 
-def is_figure(value: Any) -> bool:
-    """Whether a record's value is a number that can be measured: finite, and not below zero.
+def is_number(value: Any) -> bool:
+    """Whether a record's value is a finite number that a float can hold.
 
-    >>> is_figure(0.5), is_figure(float("nan")), is_figure(True), is_figure("0.5")
+    >>> is_number(-0.5), is_number(float("nan")), is_number(True), is_number("0.5")
     (True, False, False, False)
     """
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= sys.float_info.max
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def is_figure(value: Any) -> bool:
+    """Whether a record's value is a number that can be measured: finite, and not below zero."""
+    return is_number(value) and value >= 0
 
 
 def measured(value: Any) -> Any:
-    """A figure of a record as it is; what is none is a ValueError."""
+    """A figure of a record as it is; anything else is a ValueError."""
     if not is_figure(value):
         raise ValueError(f"{value!r} is no figure")
     return value
@@ -118,7 +134,7 @@ def gather(folder: str | Path) -> Run:
             run.program_folder = name
     for name in ("int8", "mobile", "fp32"):
         for file in sorted((folder / name).glob("*")):
-            if file.suffix in SUFFIXES and provenance_file(file).exists():
+            if file.suffix in suffixes() and provenance_file(file).exists():
                 run.origins[f"{name}/{file.name}"] = _read(run, file, provenance) or {}
     if not (run.report or run.metrics or run.analysis or run.verify or run.bench or run.program):
         if run.troubles:
@@ -180,7 +196,7 @@ def _lines(path: Path) -> list[Record]:
         lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path}: cannot be read: {error}.") from error
-    found = []
+    records = []
     for index, line in enumerate(lines):
         try:
             record = parse_json(line)
@@ -189,5 +205,5 @@ def _lines(path: Path) -> list[Record]:
                 break
             raise StorageError(f"{path}: line {index + 1} cannot be read: {error}.") from error
         if isinstance(record, dict):
-            found.append(record)
-    return found
+            records.append(record)
+    return records

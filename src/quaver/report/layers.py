@@ -1,11 +1,11 @@
 """Every layer of a run as one row: what the program, the analysis, the engine and the comparison with it say."""
 
-import re
 from dataclasses import dataclass, field
 
 from quaver.analysis.records import LayerStatistics, TensorStatistics, WeightStatistics
-from quaver.passes.reasons import FOLDED, TOGETHER, host_in
 from quaver.program import OpRecord
+from quaver.program.history import PassApplied
+from quaver.program.reason import ComputedWith, Folded
 from quaver.report.gather import Record, Run, measured
 
 
@@ -37,6 +37,7 @@ class Row:
     only: float | None = None
     without: float | None = None
     tensors: list[str] = field(default_factory=list)
+    spread: TensorStatistics | None = None
     weight: str = ""
     executed: str = ""
     kernel: str = ""
@@ -47,7 +48,7 @@ class Row:
 
     @property
     def is_float(self) -> bool:
-        """Does it compute in float, by the engine's word or else by the program's?"""
+        """Whether it computes in float: as the engine says, or else the program."""
         return self.executed.startswith(("f", "bf")) if self.executed else self.precision == "float"
 
 
@@ -67,30 +68,24 @@ def rows_of(run: Run) -> list[Row]:
             if layer.name in by_name:
                 _add_statistics(by_name[layer.name], layer, tensors, weights)
                 by_name[layer.name].error_of_input = layer.weight is not None and not run.analysis.knows_weight_noise
-    asked = " ".join(run.program.history) if run.program is not None else ""
     for row in rows:
-        row.bits = row.bits or _bits(row, asked)
-    parts = (
-        (_add_execution, run.bench, "what quaver bench says"),
-        (_add_differences, run.verify, "what quaver verify says"),
-    )
-    for add, record, words in parts:
-        try:
-            add(record, by_name)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            run.troubles.append(f"{run.folder}: {words} is not as it was written: {type(error).__name__} {error}.")
+        row.bits = row.bits or _bits(row, run.program.history if run.program is not None else ())
+    with run.troubled_by("bench"):
+        _add_execution(run.bench, by_name)
+    with run.troubled_by("verify"):
+        _add_differences(run.verify, by_name)
     return rows
 
 
 def _from_program(run: Run) -> list[Row]:
     if run.program is None:
         return []
-    records = list(run.program.records) or [OpRecord(op.name, op.type, "", "", False, "") for op in run.program.ops]
+    records = list(run.program.records) or [OpRecord(op.name, op.type, "", "", False) for op in run.program.ops]
     return [_row(index, record) for index, record in enumerate(records)]
 
 
 def _row(index: int, record: OpRecord) -> Row:
-    host = host_in(record.reason, FOLDED, TOGETHER)
+    host = record.why.host if isinstance(record.why, Folded | ComputedWith) else ""
     return Row(
         index=index,
         name=record.name,
@@ -121,6 +116,7 @@ def _add_statistics(
     row.tensors = [tensor.name for tensor in read]
     row.weight = layer.weight if layer.weight in weights else ""  # type: ignore[assignment]
     if read:
+        row.spread = read[0]
         row.clipped = max(tensor.clipped for tensor in read)
         row.zeros = max(tensor.zeros for tensor in read)
         if not row.thresholds:
@@ -133,13 +129,13 @@ def _add_statistics(
     row.bits = " ".join(f"{letter}{bits}" for letter, bits in parts if bits is not None)
 
 
-def _bits(row: Row, asked: str) -> str:
+def _bits(row: Row, passes: tuple[PassApplied, ...]) -> str:
     """Without an analysis: the bits that the passes were asked for, of what an int8 layer rounds."""
     if row.precision != "int8":
         return ""
     has = {"weight": "weight" in row.thresholds, "activation": any(role.startswith("input") for role in row.thresholds)}
-    found = {name: re.search(rf"{name}_bits=(\d+)", asked) for name, there in has.items() if there}
-    return " ".join(f"{name[0].upper()}{match[1]}" for name, match in found.items() if match)
+    asked = {key: bits for step in reversed(passes) for key, bits in step.options.items()}  # the first pass counts
+    return " ".join(f"{n[0].upper()}{asked[f'{n}_bits']}" for n, there in has.items() if there and f"{n}_bits" in asked)
 
 
 def _add_execution(bench: Record, rows: dict[str, Row]) -> None:
@@ -148,8 +144,8 @@ def _add_execution(bench: Record, rows: dict[str, Row]) -> None:
     layers = profiles[0]["layers"] if profiles else []
     times = [(str(layer["precision"]), measured(layer["microseconds"]), measured(layer["share"])) for layer in layers]
     for layer, (precision, microseconds, share) in zip(layers, times, strict=True):
-        known = [rows[name] for name in layer.get("ops", []) if name in rows]
-        for position, row in enumerate(known):
+        computed = [rows[name] for name in layer.get("ops", []) if name in rows]
+        for position, row in enumerate(computed):
             if not row.executed:
                 row.executed, row.kernel = precision, str(layer.get("kernel", ""))
             if position == 0:  # one time for several ops: it is the first one's
@@ -158,13 +154,8 @@ def _add_execution(bench: Record, rows: dict[str, Row]) -> None:
 
 
 def _add_differences(verify: Record, rows: dict[str, Row]) -> None:
-    """The share of integers that the engine computed otherwise."""
+    """The share of integers that the engine computed differently."""
     layers = verify.get("layers", [])
     shares = {layer["name"]: measured(layer["differ"]) / measured(layer["size"]) for layer in layers if layer["size"]}
     for name in shares.keys() & rows.keys():
         rows[name].differ = shares[name]
-
-
-def counts(rows: list[Row]) -> dict[str, int]:
-    """How many layers of each precision, and fused ops."""
-    return {kind: sum(row.precision == kind for row in rows) for kind in ("int8", "float", "fused")}

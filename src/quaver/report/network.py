@@ -4,8 +4,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from quaver.report.gather import Run
-from quaver.report.html import Html, join, tag
-from quaver.report.lanes import Layout, laid_out
+from quaver.report.graph_layout import Layout, laid_out
 from quaver.report.layers import Row
 from quaver.report.words import decibels, percent
 
@@ -35,13 +34,48 @@ SHORT = {
 }
 
 
-def network(run: Run, rows: list[Row], ids: dict[str, str]) -> Html | None:
+def error_style(sqnr_db: float) -> str:
+    """The class of an error, e0 for the smallest."""
+    return f"e{sum(sqnr_db < step for step in ERROR_STEPS)}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A box for a layer, with a link to its row in the table, or a dot for an input, which has none."""
+
+    left: float
+    middle: float
+    title: str
+    link: str = ""
+    label: str = ""
+    classes: str = ""
+    width: int = WIDTH
+    height: int = HEIGHT
+
+    @property
+    def top(self) -> float:
+        """The upper edge of the box."""
+        return self.middle - self.height / 2
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The network of a run: its size, all edges as one path, and the nodes."""
+
+    run: str
+    width: int
+    height: int
+    edges: str
+    nodes: list[Node]
+
+
+def network(run: Run, rows: list[Row], ids: dict[str, str]) -> Picture | None:
     """The picture, its nodes linked by name to the rows of the table; None without a saved program."""
     if run.program is None:
         return None
-    known = {row.name: row for row in rows}
+    rows_by_name = {row.name: row for row in rows}
     inputs = list(run.program.inputs)
-    hosts = {row.name: row.host for row in rows if row.precision == "fused" and row.host in known}
+    hosts = {row.name: row.host for row in rows if row.precision == "fused" and row.host in rows_by_name}
 
     def shown(name: str) -> str:
         """The op that a fused one is part of; through several, if need be."""
@@ -57,18 +91,9 @@ def network(run: Run, rows: list[Row], ids: dict[str, str]) -> Html | None:
         sources = [source for source in map(shown, op.reads) if source != title]
         reads.setdefault(title, {}).update(dict.fromkeys(sources))
     layout = laid_out(_in_order(reads))
-    picture = _Picture(layout)
-    nodes = [picture.node(name, known.get(name), ids) for name in layout.places]
-    return tag(
-        "svg",
-        tag("path", d=picture.edges(), class_="edges"),
-        nodes,
-        viewBox=f"0 0 {picture.width} {picture.height}",
-        width=picture.width,
-        height=picture.height,
-        role="group",
-        aria_label=f"The network of {run.name}: {len(layout.places)} layers, each linked to its row in the table",
-    )
+    plan = _Plan(layout)
+    nodes = [_node(plan, name, rows_by_name.get(name), ids) for name in layout.places]
+    return Picture(run.name, plan.width, plan.height, plan.edges(), nodes)
 
 
 def _in_order(reads: dict[str, dict[str, None]]) -> dict[str, list[str]]:
@@ -90,7 +115,7 @@ def _in_order(reads: dict[str, dict[str, None]]) -> dict[str, list[str]]:
 
 
 @dataclass
-class _Picture:
+class _Plan:
     """Coordinates for a layout whose ranks are wrapped into rows."""
 
     layout: Layout
@@ -134,21 +159,19 @@ class _Picture:
             parts.append(f"H{x:g}" if y == target else f"H{bend:g}C{half:g} {y:g} {half:g} {target:g} {x:g} {target:g}")
         return "".join(parts)
 
-    def node(self, name: str, row: Row | None, ids: dict[str, str]) -> Html:
-        place = self.layout.places[name]
-        x, y = self.left(place.rank), self.middle(place.rank, place.lane)
-        if row is None:
-            dot = tag("circle", cx=f"{x + WIDTH - 6:g}", cy=f"{y:g}", r=5)
-            return tag("g", tag("title", f"input {name}"), dot, class_="input")
-        box = tag("rect", x=f"{x:g}", y=f"{y - HEIGHT / 2:g}", width=WIDTH, height=HEIGHT, rx=5)
-        label = tag("text", SHORT.get(row.type, row.type[:7]), x=f"{x + WIDTH / 2:g}", y=f"{y + 3:g}")
-        return tag("a", tag("title", _words(row)), box, label, href=f"#{ids[name]}", class_=_classes(row))
+
+def _node(plan: _Plan, name: str, row: Row | None, ids: dict[str, str]) -> Node:
+    place = plan.layout.places[name]
+    left, middle = plan.left(place.rank), plan.middle(place.rank, place.lane)
+    if row is None:
+        return Node(left, middle, f"input {name}")
+    return Node(left, middle, _words(row), ids[name], SHORT.get(row.type, row.type[:7]), _classes(row))
 
 
 def _classes(row: Row) -> str:
     names = ["node", "p-float" if row.is_float else "p-int8"]
     if row.sqnr_db is not None:
-        names.append(f"e{sum(row.sqnr_db < step for step in ERROR_STEPS)}")
+        names.append(error_style(row.sqnr_db))
     if row.share is not None:
         names.append(f"t{sum(row.share > step for step in TIME_STEPS)}")
     return " ".join(names)
@@ -167,22 +190,13 @@ def _words(row: Row) -> str:
     return "\n".join(lines)
 
 
-def legend(rows: list[Row]) -> Html:
-    """What the colours mean, one line for each way of colouring."""
-    kinds = [("precision", [("p-int8", "int8"), ("p-float", "float")])]
+def legend(rows: list[Row]) -> dict[str, list[tuple[str, str]]]:
+    """What the colours mean: for each way of colouring that there are figures for, its styles in words."""
+    ways = {"precision": [("p-int8", "int8"), ("p-float", "float")]}
     if any(row.sqnr_db is not None for row in rows):
         ends = [f"≥ {ERROR_STEPS[0]} dB", *(f"≥ {step}" for step in ERROR_STEPS[1:]), f"< {ERROR_STEPS[-1]}"]
-        kinds.append(("error", [(f"e{index}", words) for index, words in enumerate(ends)]))
+        ways["error"] = [(f"e{index}", words) for index, words in enumerate(ends)]
     if any(row.share is not None for row in rows):
         ends = [f"≤ {100 * step:g}" for step in TIME_STEPS] + [f"> {100 * TIME_STEPS[-1]:g} % of the time"]
-        kinds.append(("time", [(f"t{index}", words) for index, words in enumerate(ends)]))
-    return join(
-        *(
-            tag(
-                "ul",
-                [tag("li", tag("span", class_=f"swatch {style}"), words) for style, words in entries],
-                class_=f"legend by-{kind}",
-            )
-            for kind, entries in kinds
-        )
-    )
+        ways["time"] = [(f"t{index}", words) for index, words in enumerate(ends)]
+    return ways

@@ -1,54 +1,52 @@
 """Where a run comes from: versions, passes, machine, checksums."""
 
-import re
+from dataclasses import dataclass
 from typing import Any
 
 from quaver.report.figures import Figures
 from quaver.report.gather import Run
-from quaver.report.html import Html, join, tag
 
 
-def provenance_of(found: list[tuple[Run, Figures]]) -> Html | None:
-    """A list for each run."""
-    made = [(run, _entries(run, figures)) for run, figures in found]
-    parts = [
-        tag("div", len(found) > 1 and tag("h3", run.name), tag("dl", entries, class_="facts"))
-        for run, entries in made
-        if entries
-    ]
-    return join(*parts) if parts else None
+@dataclass(frozen=True)
+class Provenance:
+    """The origin of a run. ``facts`` are in words, by label, empty where nothing is known."""
+
+    run: str
+    folder: str
+    facts: dict[str, str]
+    passes: list[str] | None
+    analysis: str
+    weights: str
+    checksums: list[tuple[str, str]]
 
 
-def _entries(run: Run, figures: Figures) -> list[Html]:
-    facts: list[tuple[str, Any]] = [("Folder", tag("code", str(run.folder)))]
+def provenance_of(run: Run, figures: Figures) -> Provenance:
+    """What the records say about the origin of a run."""
     first = next(iter(run.origins.values()), {})
-    facts.append(("Made with", _versions(run, first)))
-    if figures.engine:
-        facts.append(("Engine", figures.engine))
-    if figures.cpu:
-        facts.append(("Processor", figures.cpu))
-    facts.append(("Gives the same on", _processors(run)))
-    if run.program is not None:
-        shapes = [
-            f"{name} ({', '.join('any' if size is None else str(size) for size in shape)})"
-            for name, shape in run.program.inputs.items()
-        ]
-        facts.append(("Inputs", ", ".join(shapes)))
-        passes = [re.sub(r", \w+=None", "", step) for step in run.program.history]  # options that were not used
-        facts.append(("Passes", tag("ol", [tag("li", tag("code", step)) for step in passes])))
-    if run.analysis is not None:
-        facts.append(("Analysis", f"{run.analysis.images:,} images, {run.analysis.stage} program"))
-    if first.get("source"):
-        facts.append(("Weights", tag("code", f"sha256 {first['source']}")))
-    sums = [
-        tag("li", tag("span", f"{name.rpartition('/')[0]}/{file}"), tag("code", digest))
-        for name, origin in run.origins.items()
-        for file, digest in origin.get("files", {}).items()
-    ]
-    if sums:
-        title = tag("summary", f"{len(sums)} checksums")
-        facts.append(("Files", tag("details", title, tag("ul", sums, class_="sums"))))
-    return [tag("div", tag("dt", label), tag("dd", value)) for label, value in facts if value]
+    program, analysis = run.program, run.analysis
+    return Provenance(
+        run=run.name,
+        folder=str(run.folder),
+        facts={
+            "Made with": _versions(run, first),
+            "Engine": figures.engine,
+            "Processor": figures.cpu,
+            "Gives the same on": _processors(run),
+            "Inputs": "" if program is None else ", ".join(_shape(*one) for one in program.inputs.items()),
+        },
+        passes=None if program is None else [step.words(used_only=True) for step in program.history],
+        analysis="" if analysis is None else f"{analysis.images:,} images, {analysis.stage} program",
+        weights=first.get("source", ""),
+        checksums=[
+            (f"{name.rpartition('/')[0]}/{file}", digest)
+            for name, origin in run.origins.items()
+            for file, digest in origin.get("files", {}).items()
+        ],
+    )
+
+
+def _shape(name: str, shape: tuple[int | None, ...]) -> str:
+    return f"{name} ({', '.join('any' if size is None else str(size) for size in shape)})"
 
 
 def _processors(run: Run) -> str:

@@ -1,8 +1,32 @@
 """Numbers as people read them."""
 
 import sys
+from dataclasses import dataclass
 
 MINUS = "\u2212"
+
+
+@dataclass(frozen=True)
+class Styled:
+    """Words, and the class of the style sheet that colours them."""
+
+    words: str
+    style: str
+
+
+def change(words: str, *, more_is_better: bool = True) -> Styled:
+    """A difference whose words begin with its sign: better, worse or the same."""
+    return Styled(words, "same" if words[0] == "±" else "better" if (words[0] == "+") == more_is_better else "worse")
+
+
+def signed(value: float, digits: int) -> str:
+    """A difference, with its sign.
+
+    >>> signed(0.51, 1), signed(-0.04, 1)
+    ('+0.5', '±0.0')
+    """
+    rounded = round(value, digits)
+    return f"{'±' if rounded == 0 else '+' if rounded > 0 else MINUS}{abs(rounded):.{digits}f}"
 
 
 def percent(value: float | None, digits: int = 2) -> str:
@@ -19,8 +43,7 @@ def points(value: float) -> str:
     >>> points(-0.0012), points(0.0)
     ('−0.12', '±0.00')
     """
-    rounded = round(100 * value, 2)
-    return f"{'±' if rounded == 0 else '+' if rounded > 0 else MINUS}{abs(rounded):.2f}"
+    return signed(100 * value, 2)
 
 
 def size(count: float | None) -> str:

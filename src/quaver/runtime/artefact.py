@@ -5,33 +5,28 @@ import json
 from pathlib import Path
 from typing import Any
 
+from quaver.engines import suffixes
 from quaver.errors import StorageError
 from quaver.reading import MOST_BINARY, parse_json, read_bytes, read_text
 from quaver.records import decoded
 from quaver.runtime.publishing import settle
 
-HOME = {".xml": "openvino", ".onnx": "onnxruntime", ".pte": "executorch"}
-"""The engine that `quaver.runtime.load` gives a file to."""
-
-SUFFIXES = tuple(HOME)
-"""The files that engines read."""
-
 
 def find(artefact: str | Path) -> Path:
     """The one file that an engine reads: ``artefact`` itself, or the one in the folder.
 
-    Of a program that lies there for several engines, as ``quaver convert`` leaves it in ``int8/``, the first of `SUFFIXES`.
+    Of a program that lies there for several engines, as ``quaver convert`` leaves it in ``int8/``, the first of `suffixes`.
     """
     path = Path(artefact)
     settle(path if path.is_dir() else path.parent)
     if path.is_dir():
-        found = [file for suffix in SUFFIXES for file in sorted(path.glob(f"*{suffix}"))]
+        found = [file for suffix in suffixes() for file in sorted(path.glob(f"*{suffix}"))]
         if len({file.stem for file in found}) != 1:
             names = ", ".join(file.name for file in found) or "none"
-            raise StorageError(f"{path}: expected one model ({', '.join(SUFFIXES)}) in the folder, found {names}.")
+            raise StorageError(f"{path}: expected one model ({', '.join(suffixes())}) in the folder, found {names}.")
         path = found[0]
-    if path.suffix not in SUFFIXES:
-        raise StorageError(f"{path}: not a model that an engine reads: {', '.join(SUFFIXES)}.")
+    if path.suffix not in suffixes():
+        raise StorageError(f"{path}: not a model that an engine reads: {', '.join(suffixes())}.")
     if not path.is_file():
         raise StorageError(f"{path}: there is no such file. quaver.export writes one.")
     return path

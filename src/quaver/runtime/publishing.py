@@ -12,14 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
+from quaver.engines import ENGINES, suffixes
 from quaver.errors import StorageError
 from quaver.files import is_stream, sync_folder, write_atomically
 from quaver.locks import folder_lock, try_lock
 
 INCOMING = ".quaver-incoming"
 _DRAFT = re.compile(r"\.quaver-draft-[0-9a-f]{8}")
-_FILE = re.compile(r"[^.].*\.(bin|(xml|onnx|pte)(\.json)?)")
-"""What an artefact is made of; from a folder that somebody else made, nothing else is moved."""
 
 
 @contextmanager
@@ -74,12 +73,13 @@ def _bring(folder: Path) -> None:
     if not incoming.is_dir():
         return
     sync_folder(folder)  # from here on it is the new ones that count
-    files = [file for file in incoming.glob("*/*") if _FILE.fullmatch(file.name) and not file.is_symlink()]
-    if any(file.suffix == ".bin" for file in files):  # a network must not meet another's weights: rather none for a moment
-        for file in files:
-            if file.suffix == ".xml" and not (folder / file.name).is_symlink():
-                (folder / file.name).unlink(missing_ok=True)
-    for file in sorted(files, key=_in_order):
+    files = [file for file in incoming.glob("*/*") if _order(file) is not None and not file.is_symlink()]
+    weights = [file for file in files if _order(file) == 0]  # a network must not meet another's: rather none for a moment
+    for file in files:
+        has_weights = any(engine.weights_beside(file) in weights for engine in ENGINES.values())
+        if has_weights and not (folder / file.name).is_symlink():
+            (folder / file.name).unlink(missing_ok=True)
+    for file in sorted(files, key=lambda file: _order(file) or 0):
         if (folder / file.name).is_symlink():
             write_atomically(folder / file.name, file.read_bytes())
             file.unlink()
@@ -89,9 +89,16 @@ def _bring(folder: Path) -> None:
     shutil.rmtree(incoming)
 
 
-def _in_order(file: Path) -> int:
-    """Weights, network, and what says that the two belong together."""
-    return (".bin", ".xml", ".onnx", ".pte", ".json").index(file.suffix)
+def _order(file: Path) -> int | None:
+    """Weights, network, and what says that the two belong together; from a folder that somebody else made, nothing else."""
+    if file.name.startswith("."):
+        return None
+    if file.suffix in suffixes():
+        return 1
+    if file.suffix == ".json" and file.with_suffix("").suffix in suffixes():
+        return 2
+    network = [(engine, file.with_suffix(suffix)) for engine in ENGINES.values() for suffix in (engine.suffix, "")]
+    return 0 if any(engine.weights_beside(beside) == file for engine, beside in network) else None
 
 
 def _refuse_place(place: Path) -> None:

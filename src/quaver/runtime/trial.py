@@ -9,41 +9,35 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from signal import SIGALRM, Signals, strsignal
 from tempfile import TemporaryFile
 from threading import Lock
 from typing import IO
 
+from quaver.engines import Engine, engine_of
 from quaver.errors import EngineError
-from quaver.machine.cpu import LIMITS, cpu
+from quaver.machine.cpu import cpu
 from quaver.machine.packages import version_of
 from quaver.runtime import trial_child
-from quaver.runtime.artefact import HOME
-
-TRY = {
-    "openvino": f"Set {LIMITS[0]} in the environment, to AVX512_CORE_VNNI or, if that does not help, to AVX2; or export "
-    "for another engine (onnx).",
-    "onnxruntime": "Run it on another engine (openvino reads it, too), or install another version of onnxruntime.",
-    "executorch": "Run it on another engine (openvino, onnx), or install another version of executorch.",
-}
+from quaver.runtime.artefact import provenance
 
 
-def tried(path: Path, engine: str = "", *, place: str = "") -> None:
+def tried(path: Path, engine: Engine | None = None, *, place: str = "") -> None:
     """Load and run a file once, elsewhere; `EngineError` if the engine died of it.
 
-    ``engine`` is the one that reads such files unless another is named. ``place`` opens the message instead of a path that
-    means nothing to the user. What an engine refuses is not told here.
+    ``engine`` is the one that the file was written for, unless another is named. ``place`` opens the message instead of a
+    path that means nothing to the user. What an engine refuses is not told here.
     """
-    engine = engine or HOME[path.suffix]
-    if find_spec(engine) is None:
+    engine = engine or engine_of(path, provenance(path))
+    if not engine.is_installed:
         return
-    death = _CHILD.died_of(json.dumps({"engine": engine, "file": str(path.absolute())}))
+    death = _CHILD.died_of(json.dumps({"engine": type(engine).__module__, "file": str(path.absolute())}))
     if death is not None:
         raise EngineError(
-            f"{place or path}: {engine} {version_of(engine)} died of {death} when it ran the model for the first time. It "
-            f"did so in a process of its own: nothing is lost. The processor is {cpu().words()}. {TRY[engine]}"
+            f"{place or path}: {engine.package} {version_of(engine.package)} died of {death} when it ran the model for the "
+            "first time. It did so in a process of its own: nothing is lost. "
+            f"The processor is {cpu().words()}. {engine.remedy}"
         )
 
 

@@ -20,7 +20,7 @@ def main() -> None:
     """Run what is asked for until nobody asks any more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what engines print is no answer
-    for package in ("quaver", "quaver.config", "quaver.program"):
+    for package in ("quaver", "quaver.config", "quaver.program", "quaver.runtime"):
         _without_its_init(package)
     signal.alarm(IDLE)
     for line in sys.stdin:
@@ -34,7 +34,7 @@ def main() -> None:
 def _run(engine: str, file: str) -> None:
     import numpy as np
 
-    run = import_module(f"quaver.runtime.{engine}").load(Path(file), threads=1)
+    run = import_module(engine).ENGINE.load(Path(file), threads=1)
     run(*(np.zeros([2 if size is None else size for size in port.shape], port.dtype) for port in run.inputs))
 
 

@@ -45,7 +45,7 @@ def with_fixed_statistics(program: Program) -> Program:
 def reestimate(program: Program, run: Callable[[Tensor], Any], batches: Iterable[Tensor]) -> None:
     """Batch-norm statistics as the mean over ``batches`` that ``run`` trains on, each batch counting the same.
 
-    Ordinary statistics lag behind: they are an average over weights that are gone. ``run`` should not observe ranges.
+    Ordinary statistics lag behind: they average over weights that have changed since. ``run`` should not observe ranges.
     """
     norms = [node for node in _batch_norms(program.graphs[TRAIN]) if argument(node, "momentum")]
     kept = [(argument(node, name), argument(node, "momentum")) for node in norms for name in ("running_mean", "running_var")]
@@ -65,8 +65,8 @@ def reestimate(program: Program, run: Callable[[Tensor], Any], batches: Iterable
 
 def _batch_norms(graph: fx.Graph) -> list[fx.Node]:
     """The batch norms that look at the batch at hand."""
-    found = [node for node in graph.nodes if node.op == "call_function" and packet(node) == "batch_norm"]
-    return [node for node in found if argument(node, "training")]
+    norms = [node for node in graph.nodes if node.op == "call_function" and packet(node) == "batch_norm"]
+    return [node for node in norms if argument(node, "training")]
 
 
 def _counts_batches(node: fx.Node) -> bool:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from quaver.errors import StorageError
 from quaver.formats import Format
-from quaver.records import MisfitError, decoded
+from quaver.records import MisfitError, decoded, replace_non_finite
 from quaver.stores import Store
 
 FORMAT = Format("quaver.checkpoint", 1, "a checkpoint", "Quaver", if_missing="Training writes one.")
@@ -54,7 +53,7 @@ class Checkpoints:
         return Store(self.folder, FORMAT, "tensors")
 
     def names(self) -> list[str]:
-        """Every checkpoint that was finished, oldest first; files of others are none."""
+        """Every finished checkpoint, oldest first; files in another format do not count."""
         found = (path for path in self.folder.glob("*.json") if NAME.fullmatch(path.stem))
         return sorted(path.stem for path in found if not FORMAT.is_foreign(path))
 
@@ -63,7 +62,7 @@ class Checkpoints:
         import safetensors.torch  # at first use: training without a folder works without it
 
         own = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in checkpoint.tensors.items()}
-        content, record = safetensors.torch.save(own), _as_json(checkpoint.record)
+        content, record = safetensors.torch.save(own), replace_non_finite(checkpoint.record, _in_words)
         try:
             self._store.put(f"{checkpoint.name}.json", checkpoint.name, {"record": record}, content)
         except OSError as error:
@@ -120,16 +119,12 @@ class Checkpoints:
         return self.folder / f"{name}.json"
 
 
-def _as_json(value: Any) -> Any:
-    """The same without NaN and infinity, for which JSON has no words: ``{"float": "nan"}``."""
-    if isinstance(value, dict):
-        return {key: _as_json(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(one) for one in value]
-    return {"float": str(value)} if isinstance(value, float) and not isfinite(value) else value
+def _in_words(value: float) -> dict[str, str]:
+    return {"float": str(value)}
 
 
 def _from_json(value: Any) -> Any:
+    """What was saved, with the numbers that `_in_words` wrote as they were."""
     if isinstance(value, dict):
         if value.keys() == {"float"} and value["float"] in ("nan", "inf", "-inf"):
             return float(value["float"])

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from quaver.training.accuracy import label_ranks
 from quaver.training.ranks import Ranks
 from quaver.training.task import Batches
 
@@ -80,9 +81,6 @@ def _outputs(output: Any) -> list[Any]:
 
 
 def _hits(logits: Tensor, labels: Tensor) -> Tensor:
-    """How many labels have the largest logit, and one of the five largest; of equal logits the lower class comes first."""
-    logits = logits.detach()
-    own = logits.gather(1, labels[:, None])
-    before = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]
-    ahead = ((logits > own) | ((logits == own) & before)).sum(1) + 5 * own[:, 0].isnan()
-    return torch.stack([(ahead < 1).sum(), (ahead < 5).sum()]).float()
+    """How many labels have the largest logit, and one of the five largest."""
+    ranks = label_ranks(logits.detach(), labels)
+    return torch.stack([(ranks < k).sum() for k in (1, 5)]).float()

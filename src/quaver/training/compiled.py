@@ -30,7 +30,7 @@ def compile_training(model: nn.Module, *, cuda_graphs: bool = False) -> Any:
 
 
 def _replayed() -> dict[str, Any]:
-    # The pass saves time on the accelerator and takes a few more launches, which only a replayed step has for nothing.
+    # The pass saves time on the accelerator and takes a few more launches, which only a replayed step gets for free.
     from quaver.training.ranges_beside_statistics import RangesBesideStatistics
 
     return {"triton.cudagraphs": True, "post_grad_custom_post_pass": RangesBesideStatistics()}

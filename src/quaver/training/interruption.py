@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: in training a wish that is granted between two steps, elsewhere an end in good order."""
+"""Ctrl-C and SIGTERM: training stops between two steps, everything else is left in good order."""
 
 import signal
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """While the ``with`` block runs, SIGTERM is a `KeyboardInterrupt` that holds its number: blocks are left in order."""
+    """While the ``with`` block runs, SIGTERM raises a `KeyboardInterrupt` with its number: blocks clean up."""
 
     def asked(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt(number)
@@ -22,7 +22,7 @@ def termination_as_interrupt() -> Iterator[None]:
 
 
 class Interruption:
-    """While the ``with`` block runs, the first Ctrl-C or SIGTERM only sets ``number``; a second one acts as ever."""
+    """While the ``with`` block runs, the first Ctrl-C or SIGTERM only sets ``number``; a second one acts as usual."""
 
     WATCHED = (signal.SIGINT, signal.SIGTERM)
 

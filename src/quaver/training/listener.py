@@ -1,15 +1,16 @@
-"""Who hears how training goes: a screen, a file of metrics, TensorBoard."""
+"""Where the progress of training goes: a screen, a file of metrics, TensorBoard."""
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from quaver.errors import ConfigError, StorageError
+from quaver.files import writing
+from quaver.records import replace_non_finite
+
+MAKE_ROOM = "Make room, then go on."
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Line:
 
 
 class Listener:
-    """Hears everything and does nothing; subclasses do what they like."""
+    """Is told everything and does nothing; subclasses override what they need."""
 
     def started(self, phase: str, at: Position, steps_per_epoch: int, epochs: int) -> None:
         """Training begins, or goes on, at a position."""
@@ -55,7 +56,7 @@ class Listener:
         """Something a user should know."""
 
     def mark(self) -> int:
-        """Where this listener's record stands; what is behind it may be cut off again."""
+        """The length of this listener's record; what is written after it may be cut off again."""
         return 0
 
     def cut(self, mark: int) -> None:
@@ -82,30 +83,16 @@ class MetricsFile(Listener):
 
     def cut(self, mark: int) -> None:
         """The file as it was at the mark."""
-        with self._words():
+        with writing(self.path, MAKE_ROOM):
             if self.mark() > mark:
                 os.truncate(self.path, mark)
 
     def _write(self, record: dict[str, Any]) -> None:
-        line = json.dumps(with_words(record))
-        with self._words(), open(self.path, "ab") as file:
+        line = json.dumps(replace_non_finite(record, str))
+        with writing(self.path, MAKE_ROOM), open(self.path, "ab") as file:
             file.write(f"{line}\n".encode())
             file.flush()
-            os.fsync(file.fileno())  # what a checkpoint counts on must outlast a crash as it does
-
-    @contextmanager
-    def _words(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StorageError(f"{self.path}: could not be written: {error}. Make room, then go on.") from error
-
-
-def with_words(value: Any) -> Any:
-    """The same with words for NaN and infinity, for which JSON has none."""
-    if isinstance(value, dict):
-        return {key: with_words(one) for key, one in value.items()}
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
+            os.fsync(file.fileno())  # a checkpoint counts on it, so it must survive a crash as the checkpoint does
 
 
 class TensorBoard(Listener):

@@ -1,4 +1,4 @@
-"""The processes that train together, and the few things they say to each other."""
+"""The processes that train together, and the few values they exchange."""
 
 import os
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from torch import Tensor, distributed
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which of how many processes this one is; alone, all of it is free."""
+    """Which of how many processes this one is; alone, nothing is exchanged."""
 
     rank: int = 0
     world: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that writes and speaks."""
+        """Whether this is the process that writes files and messages."""
         return self.rank == 0
 
     def total(self, values: Tensor) -> Tensor:
@@ -27,7 +27,7 @@ class Ranks:
         return values
 
     def any(self, value: bool) -> bool:
-        """Whether it is so in any process."""
+        """Whether ``value`` is true in any process."""
         return any(self.gathered(value))
 
     def gathered(self, value: Any) -> list[Any]:
@@ -57,6 +57,6 @@ def join(*, accelerator: bool) -> Ranks:
 
 
 def leave(ranks: Ranks) -> None:
-    """Part with the others; what is left to do, the first does alone."""
+    """Leave the group of processes; the first does the rest alone."""
     if ranks.world > 1 and distributed.is_initialized():
         distributed.destroy_process_group()

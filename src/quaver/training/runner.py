@@ -13,7 +13,7 @@ from quaver.training.batch_norm import with_fixed_statistics
 from quaver.training.compiled import compile_training
 from quaver.training.ranks import Ranks
 
-# statistics and ranges are the same everywhere after each step; torch 2.13 has another word for not sending them around
+# statistics and ranges are the same everywhere after each step; torch 2.13 renamed the option for not broadcasting them
 _KNOWN = signature(DistributedDataParallel).parameters
 _BUFFERS_ARE_EQUAL: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False
@@ -21,7 +21,7 @@ _BUFFERS_ARE_EQUAL: dict[str, Any] = {
 
 
 class Runner:
-    """Calls a program in training. What changes on the way are views over the same tensors, so an optimizer sees nothing."""
+    """Calls a program in training. Changes on the way are views over the same tensors, so the optimizer sees none."""
 
     def __init__(self, program: Program, *, compile: bool = False, ranks: Ranks | None = None) -> None:
         self.program = program
@@ -54,7 +54,7 @@ class Runner:
 
 
 class _Stage(nn.Module):
-    """Owns the program's parameters for whoever looks for them, and calls the view of it that is on."""
+    """Owns the program's parameters, and calls the view that is in use."""
 
     view: Program
 

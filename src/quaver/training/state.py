@@ -1,4 +1,4 @@
-"""All that a run is at one moment: what a checkpoint holds, and what going on from it puts back."""
+"""The state of a run: what a checkpoint holds, and what resuming from it restores."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,10 +11,10 @@ from quaver.config.recipe import Phase
 from quaver.errors import StorageError
 from quaver.program import Program
 from quaver.records import Figure, decoded
-from quaver.training.average import Average
 from quaver.training.checkpoint import Checkpoint
+from quaver.training.ema import EMA
 from quaver.training.listener import Position
-from quaver.training.watchdog import Watchdog
+from quaver.training.watchdog import Seen, Watchdog
 
 Tensors = dict[str, Tensor]
 
@@ -30,7 +30,7 @@ class State:
     program: Program
     optimizers: list[Optimizer]
     watchdog: Watchdog
-    average: Average | None = None
+    average: EMA | None = None
     at: Position = field(default_factory=Position)
     lr_factor: float = 1.0
     rollbacks: list[str] = field(default_factory=list)
@@ -52,12 +52,12 @@ class State:
             "rollbacks": self.rollbacks,
             "metrics": self.metrics,
             "optimizers": plain,
-            "watchdog": self.watchdog.state(),
+            "watchdog": asdict(self.watchdog.seen),
         }
 
     @torch.no_grad()
     def put_back(self, checkpoint: Checkpoint) -> None:
-        """Be as it was when the checkpoint was taken."""
+        """Restore the state at the time of the checkpoint."""
         tensors = checkpoint.tensors
         try:
             record: _Record = decoded(_Record, {name: checkpoint.record[name] for name in _Record.__annotations__})
@@ -74,18 +74,9 @@ class State:
                 f"checkpoint {checkpoint.name}: it is of another model, or of other options: {error}. Go on with the "
                 "options that the run was started with."
             ) from error
-        self.watchdog.restore(asdict(record.watchdog))
+        self.watchdog.restore(record.watchdog)
         self.at, self.lr_factor = record.at, record.lr_factor
         self.rollbacks, self.metrics = record.rollbacks, dict(record.metrics)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What a watchdog remembers."""
-
-    first: dict[str, Figure]
-    last: dict[str, Figure]
-    suspects: list[str]
 
 
 @dataclass(frozen=True)
@@ -105,7 +96,7 @@ class _Record:
     rollbacks: list[str]
     metrics: dict[str, Figure]
     optimizers: list[_Plain]
-    watchdog: _Seen
+    watchdog: Seen
 
 
 def optimizers_for(program: Program, phase: Phase) -> list[Optimizer]:

@@ -12,9 +12,9 @@ from torch.utils import _pytree as pytree
 from quaver.config.recipe import NEVER, QuantPhase
 from quaver.errors import StoppedError, StorageError, TrainingError
 from quaver.records import decoded
-from quaver.training.average import Average
 from quaver.training.batch_norm import reestimate
 from quaver.training.checkpoint import Checkpoint
+from quaver.training.ema import EMA
 from quaver.training.interruption import Interruption
 from quaver.training.job import Job
 from quaver.training.listener import Line, Position
@@ -40,7 +40,7 @@ class Trainer:
             job.program,
             optimizers_for(job.program, job.phase),
             Watchdog(job.program, job.ranks),
-            Average(job.program, job.phase.ema) if job.phase.ema else None,
+            EMA(job.program, job.phase.ema) if job.phase.ema else None,
         )
         self.runner = Runner(job.program, compile=job.phase.compile, ranks=job.ranks)
         self.view = job.program.clone(for_test=True)

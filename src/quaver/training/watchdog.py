@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from quaver.program import EVAL, Program
 from quaver.program.views import Executable
 from quaver.quantizers import CustomQuantizer, Quantizer
+from quaver.records import Figure
 from quaver.training.ranks import Ranks
 
 LEAP = 10.0  # a range that grew so many times from one look to the next
@@ -21,18 +22,24 @@ RANGES = f"{STEADY}; PACT or thresholds from an analysis keep such a tensor's ra
 
 
 @dataclass
+class Seen:
+    """What a watchdog remembers, and checkpoints keep: the ranges at its first and its last look, and the suspects."""
+
+    first: dict[str, Figure] = field(default_factory=dict)
+    last: dict[str, Figure] = field(default_factory=dict)
+    suspects: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Watchdog:
     """Looks at the losses since the last look, at every weight, every range, and at what is cut off by them.
 
-    ``first`` and ``last`` are the ranges as they were at the first and at the last look; a tensor that is all zero or
-    mostly cut off is a ``suspect``, and called out when it is still so at the next look. All of it goes into checkpoints.
+    A tensor that is all zero or mostly cut off is a suspect, and called out when it is still so at the next look.
     """
 
     program: Program
     ranks: Ranks = field(default_factory=Ranks)
-    first: dict[str, float] = field(default_factory=dict)
-    last: dict[str, float] = field(default_factory=dict)
-    suspects: list[str] = field(default_factory=list)
+    seen: Seen = field(default_factory=Seen)
 
     def __post_init__(self) -> None:
         self.losses: Tensor | None = None
@@ -56,7 +63,7 @@ class Watchdog:
         if self.ranges:
             parts.append(torch.stack([quantizer.threshold for quantizer in self.ranges.values()]))
             parts.append(torch.stack([quantizer.nonfinite for quantizer in self.ranges.values()]).float())
-        values = torch.cat(parts).cpu()  # the one time that it waits
+        values = torch.cat(parts).cpu()  # the only wait for the device
         loss, sizes, rest = values[0], values[1 : 1 + len(weights)], values[1 + len(weights) :]
         thresholds, bad = rest.chunk(2) if self.ranges else (rest, rest)
         for quantizer in self.ranges.values():
@@ -65,14 +72,9 @@ class Watchdog:
         problem = problem or self._exploded(dict(zip(self.ranges, thresholds.tolist(), strict=True)))
         return self.ranks.from_first(problem or self._lost(images[:SAMPLE]))  # type: ignore[no-any-return]
 
-    def state(self) -> dict[str, Any]:
-        """What it remembers between two looks."""
-        return {"first": self.first, "last": self.last, "suspects": self.suspects}
-
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, seen: Seen) -> None:
         """Remember what was remembered then."""
-        self.first, self.last, self.suspects = dict(state["first"]), dict(state["last"]), list(state["suspects"])
-        self.losses = None
+        self.seen, self.losses = seen, None
 
     def _not_finite(self, loss: Tensor, sizes: dict[str, Tensor], bad: Tensor) -> str | None:
         tensors = [name for name, count in zip(self.ranges, bad.tolist(), strict=True) if count]
@@ -83,11 +85,11 @@ class Watchdog:
             return f"NaN or Inf in the weight {weights[0]!r}{_and_more(weights)}. Try {STEADY}."
         return None if torch.isfinite(loss) else f"the loss is NaN or Inf. Try {STEADY}."
 
-    def _exploded(self, thresholds: dict[str, float]) -> str | None:
-        before, self.last = self.last, thresholds
-        self.first = thresholds | self.first
+    def _exploded(self, thresholds: dict[str, Figure]) -> str | None:
+        before, self.seen.last = self.seen.last, thresholds
+        self.seen.first = thresholds | self.seen.first
         for name, threshold in thresholds.items():
-            for earlier, times in ((before.get(name, 0.0), LEAP), (self.first[name], GROWTH)):
+            for earlier, times in ((before.get(name, 0.0), LEAP), (self.seen.first[name], GROWTH)):
                 if not threshold < torch.inf or 0 < earlier < threshold / times:
                     return f"the range of {name!r} exploded, from {earlier:.4g} to {threshold:.4g}. Try {RANGES}."
         return None
@@ -97,27 +99,26 @@ class Watchdog:
         found = self.probe.found(images) if self.probe is not None else {}
         dead = [name for name, (share, largest) in found.items() if largest == 0]
         clipped = [name for name, (share, largest) in found.items() if share > CLIPPED]
-        again = [name for name in self.suspects if name in dead + clipped]
-        self.suspects = dead + clipped
+        again = [name for name in self.seen.suspects if name in dead + clipped]
+        self.seen.suspects = dead + clipped
         if not again:
             return None
         name = again[0]
         if name in dead:
             return f"{name!r} is dead: all of it is zero, and nothing behind it learns. Try {STEADY}."
-        return (
-            f"{found[name][0]:.0%} of {name!r} lies beyond its range of ±{self.last[name]:.4g} and is cut off. Try {RANGES}."
-        )
+        share, limit = found[name][0], self.seen.last[name]
+        return f"{share:.0%} of {name!r} lies beyond its range of ±{limit:.4g} and is cut off. Try {RANGES}."
 
 
 class _Probe:
-    """An evaluation view with its ears open: it rounds tensor by tensor, as written, instead of computing on integers."""
+    """An evaluation view with hooks: it rounds tensor by tensor, as written, instead of computing on integers."""
 
     def __init__(self, program: Program, names: list[str]) -> None:
         self.view = program.clone(for_test=True)
         self.run = Executable(self.view, self.view.graphs[EVAL])
         self.seen: dict[str, Tensor] = {}
         for name in names:
-            self.view.quantizer(name).register_forward_pre_hook(partial(self._hear, name))
+            self.view.quantizer(name).register_forward_pre_hook(partial(self._observe, name))
 
     def found(self, images: Tensor) -> dict[str, tuple[float, float]]:
         """For each tensor the part of it beyond its range, and its largest value."""
@@ -126,7 +127,7 @@ class _Probe:
         values = torch.stack(list(self.seen.values())).tolist() if self.seen else []
         return {name: (share, largest) for name, (share, largest) in zip(self.seen, values, strict=True)}
 
-    def _hear(self, name: str, quantizer: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def _observe(self, name: str, quantizer: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(quantizer, Quantizer)
         values = inputs[0].detach().float().abs()
         found = torch.stack([(values > quantizer.threshold).float().mean(), values.amax()])

@@ -1,0 +1,127 @@
+"""What Quaver asks of an engine. Each is a folder beside this file with a class of this kind; nothing else names it.
+
+A folder has the same few files, each with the functions that `Engine` calls: ``__init__.py`` (what the engine can do, as
+data), ``lowering.py`` (how it computes: ``lowering``, ``computes_exactly``), ``writer.py`` (its file: ``write``),
+``runner.py`` (running it: ``load``) and, where it shows its inside, ``inspection.py`` (``reveal``, ``profile``). The first
+is imported with Quaver and must stay light; the others are when they are needed.
+"""
+
+from collections.abc import Collection
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quaver.machine.cpu import cpu
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from quaver.engines.inspection import Profile, Revealed
+    from quaver.graph.rewriter import Lowering
+    from quaver.program import Program
+    from quaver.runtime.runner import Runner
+
+
+class Engine:
+    """An engine that runs programs. What it can do is data:
+
+    ``name``: what configs and artefacts call it. ``package``: the Python package that it is, ``title`` its proper name, and
+    ``requirement`` what pip installs. ``suffix``: the file that is written for it; ``reads``: all that it can run.
+    ``folder``: where its file lies in the tree of a conversion.
+
+    ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
+    grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
+    quantizer between the two would be simulated and never executed. ``rounds_products``: it computes a product on integers
+    only where the result is quantized at once. ``saturates``: on some processors it adds two products in 16 bits.
+
+    ``shows_inside``: it shows its tensors, and tells what it executes. ``remedy``: what to try where it died.
+    """
+
+    name: str
+    package: str
+    title: str
+    requirement: str
+    suffix: str
+    reads: tuple[str, ...]
+    folder = "int8"
+    op_types: tuple[str, ...]
+    unsigned = True
+    fuses_add = False
+    rounds_products = False
+    shows_inside = False
+    saturates = False
+    remedy = "Run it on another engine, or install another version of this one."
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its package can be imported here."""
+        return find_spec(self.package) is not None
+
+    @property
+    def can_write(self) -> bool:
+        """Whether its files can be written here."""
+        return self.is_installed
+
+    def file_in(self, tree: Path) -> Path:
+        """Where its file lies in the tree of a conversion."""
+        return tree / self.folder / f"model{self.suffix}"
+
+    def saturates_here(self) -> bool:
+        """Whether weights of full range overflow on this processor."""
+        return self.saturates and cpu().saturates(onednn=False)
+
+    # its arithmetic
+
+    def form(self, program: "Program") -> "Program":
+        """An int8 or float program in the form that the engine's file holds, in the engine's arithmetic."""
+        return self.rewrite(program.made_for(self.name))
+
+    def rewrite(self, program: "Program") -> "Program":
+        """An int8 program with the graph that the engine needs, where that is another."""
+        return program
+
+    def lowering(self) -> "Lowering":
+        """A rewriter that turns an evaluation graph into one that computes as the engine does."""
+        return self._part("lowering").lowering()  # type: ignore[no-any-return]
+
+    def computes_exactly(self, node: "fx.Node") -> bool:
+        """Whether the engine gives the simulation's bits at a node of a frozen graph, given those of its inputs."""
+        return bool(self._part("lowering").computes_exactly(node))
+
+    def is_exact_here(self, origin: dict[str, Any]) -> bool:
+        """Whether that holds on this processor, for an artefact of this origin."""
+        return True
+
+    # its file, running it, looking inside it
+
+    def write(self, program: "Program", file: Path, origin: dict[str, Any], options: "WriteOptions") -> None:
+        """Write a program in the engine's form, with its origin inside; an `EngineError` where that cannot be."""
+        self._part("writer").write(program, file, origin, options)
+
+    def weights_beside(self, file: Path) -> Path | None:
+        """The file beside an artefact that holds its weights, if it has one."""
+        return None
+
+    def load(self, file: Path, threads: int) -> "Runner":
+        """A runner for a file that the engine reads."""
+        return self._part("runner").load(file, threads)  # type: ignore[no-any-return]
+
+    def reveal(self, file: Path, tensors: list[str], threads: int, apart: Collection[str]) -> "Revealed | None":
+        """Runners that show these quantized tensors as well; None where the engine does not show its inside."""
+        return self._part("inspection").reveal(file, tensors, threads, apart) if self.shows_inside else None
+
+    def profile(self, file: Path, threads: int, batch: int, rounds: int) -> "Profile | None":
+        """What the engine executes for a random batch, layer by layer; None where it does not tell."""
+        return self._part("inspection").profile(file, threads, batch, rounds) if self.shows_inside else None
+
+    def _part(self, name: str) -> Any:
+        return import_module(f"{type(self).__module__}.{name}")
+
+
+class WriteOptions:
+    """How files are to be written, and what writers of several engines share while they write one program."""
+
+    def __init__(self, *, same_on_amx: bool = True) -> None:
+        self.same_on_amx = same_on_amx
+        self.shared: dict[str, Any] = {}

@@ -1,0 +1,115 @@
+"""Looking inside OpenVINO: quantized tensors as further outputs, and what the plugin executed."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from quaver.engines.file_graph import FileNode, kinds
+from quaver.engines.inspection import WARMUP, ExecutedLayer, Part, Profile, Revealed, Role, executed_sources
+from quaver.engines.openvino.runner import OpenVINORunner, ov, read
+from quaver.program.quantized_tensors import rounded_name
+from quaver.runtime.batches import random_batch
+
+_ROLES: dict[str, Role] = {
+    **dict.fromkeys(("Convolution", "Deconvolution", "FullyConnected", "MatMul"), "product"),
+    **dict.fromkeys(("FakeQuantize", "Convert"), "rounding"),
+    "Reorder": "reorder",
+}
+_KINDS = kinds(
+    weighted="Convolution GroupConvolution ConvolutionBackpropData GroupConvolutionBackpropData MatMul",
+    rounding="FakeQuantize",
+    # Subtract and Multiply, by constants, turn integers back into steps
+    passes_on="Convert Subtract Multiply Reshape Transpose Squeeze Unsqueeze MaxPool Concat Split VariadicSplit Slice "
+    "StridedSlice",
+    clamp="Relu Clamp",
+    sum="Add",
+    constant="Constant",
+)
+
+
+def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -> Revealed:
+    """The model with these tensors as further outputs. They are read behind their dequantize nodes, which engines fuse.
+
+    A shortcut is added inside a convolution only while nobody else wants it: those in ``apart`` are asked for one by one,
+    each of a model that ends there, so that what is seen is what runs. The other shortcuts are not shown.
+    """
+    model = read(file)
+    ports = {name: port for op in model.get_ops() for port in op.outputs() for name in port.get_names()}
+    there = {name: ports[rounded_name(name)] for name in names if rounded_name(name) in ports}
+    shortcuts = {
+        name: port
+        for name, port in there.items()
+        if any(reader.get_node().get_type_name() == "Add" for reader in port.get_target_inputs())
+    }
+    parts = [
+        Part(0, {name: 0}, OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
+        for name, port in shortcuts.items()
+        if name in apart
+    ]
+    rest, own = [name for name in there if name not in shortcuts], len(model.outputs)
+    model.add_outputs([rounded_name(name) for name in rest])
+    shown = {name: place for place, output in enumerate(model.outputs) for name in output.get_names()}
+    places = {name: shown[rounded_name(name)] for name in rest}
+    return Revealed([*parts, Part(own, places, OpenVINORunner(model, threads))], set(there))
+
+
+def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:
+    """Every layer that the plugin executed; times are means, for it tells no single ones."""
+    model = read(file)
+    given = _file_graph(model)
+    run = OpenVINORunner(model, threads, PERF_COUNT="YES")
+    times = _counted(run, random_batch(run.inputs, batch), rounds)
+    facts: dict[str, dict[str, str]] = {}
+    sources: dict[str, list[str]] = {}
+    for op in run.request.get_compiled_model().get_runtime_model().get_ordered_ops():
+        name = op.get_friendly_name()
+        facts[name] = {key: str(value.astype(str)) for key, value in op.get_rt_info().items() if hasattr(value, "astype")}
+        sources[name] = [port.get_source_output().get_node().get_friendly_name() for port in op.inputs()]
+    return Profile([_layer(name, facts[name], times, sources) for name in facts if name in times], given)
+
+
+def _layer(name: str, facts: dict[str, str], times: dict[str, float], sources: dict[str, list[str]]) -> ExecutedLayer:
+    kind = facts.get("layerType", "")
+    return ExecutedLayer(
+        name=name,
+        type=kind,
+        role=_ROLES.get(kind, "other"),
+        precision=facts.get("runtimePrecision", ""),
+        writes=facts.get("outputPrecisions", "").split(",")[0],
+        microseconds=times[name],
+        reads=executed_sources(sources[name], sources, times),
+        origins=tuple(filter(None, facts.get("originalLayersNames", "").split(","))),
+        layout=facts.get("outputLayouts", "").split(",")[0],
+        kernel=facts.get("primitiveType", ""),
+    )
+
+
+def _counted(run: OpenVINORunner, inputs: list[Any], rounds: int) -> dict[str, float]:
+    """Microseconds of every executed layer: OpenVINO's counters without what they had counted after the warm-up.
+
+    A counter is the average over all calls so far, and the first call, which builds the kernels, takes as long as hundreds.
+    """
+
+    def averages(calls: int) -> dict[str, float]:
+        for _ in range(calls):
+            run(*inputs)
+        entries = run.request.get_profiling_info()
+        return {
+            entry.node_name: entry.real_time.total_seconds() * 1e6 for entry in entries if entry.status == entry.EXECUTED
+        }
+
+    first = averages(WARMUP)
+    last = averages(rounds)
+    calls = WARMUP + rounds
+    return {name: max(calls * value - WARMUP * first.get(name, 0.0), 0.0) / rounds for name, value in last.items()}
+
+
+def _file_graph(model: Any) -> list[FileNode]:
+    nodes: dict[str, FileNode] = {}
+    for op in model.get_ordered_ops():
+        node = FileNode(op.get_friendly_name(), op.get_type_name(), _KINDS.get(op.get_type_name(), "other"))
+        if op.get_output_size():
+            node.dtype = op.get_output_element_type(0).get_type_name()
+        node.connect(nodes[port.get_source_output().get_node().get_friendly_name()] for port in op.inputs())
+        nodes[node.name] = node
+    return list(nodes.values())

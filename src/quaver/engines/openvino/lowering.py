@@ -1,0 +1,246 @@
+"""Turn a graph that says *what* is quantized into one that computes it on integers.
+
+Two kinds of graph come in: a prepared one, whose quantizers are live modules, and a frozen one, whose quantize and
+dequantize ops have constants. Both leave as calls of the same kernels, which is why they give the same bits.
+"""
+
+import operator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from quaver.graph.nodes import (
+    argument,
+    is_dequantize,
+    is_fake_quant,
+    is_parameter,
+    is_quantize,
+    is_signed,
+    note_integers,
+    packet,
+    stored_weight,
+)
+from quaver.graph.rewriter import Lowering
+from quaver.int8 import kernels
+from quaver.int8.patterns import foldable_batch_norm, moves, on_integers
+from quaver.operators import ends_layer, facts
+from quaver.quantizers.arithmetic import dequantize
+
+_HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
+
+
+def adds_in_place(convolved: fx.Node, shortcut: fx.Node) -> bool:
+    """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads from it."""
+    while not facts(convolved).is_layer:  # its batch norm, its activation
+        convolved = convolved.args[0]  # type: ignore[assignment]
+    return convolved.args[0] is not shortcut
+
+
+@dataclass
+class OpenVINOLowering(Lowering):
+    """A lowering; what only readers in float need is spare."""
+
+    convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms and activations
+    sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(
+        default_factory=dict
+    )  # what was added to them, in steps of the other operand
+    done: set[fx.Node] = field(default_factory=set)
+
+    def run(self, graph: fx.Graph) -> fx.Graph:
+        """Node by node; batch norms are done with their convolutions."""
+        for node in graph.nodes:
+            if node not in self.done:
+                self.copies[node] = self.lowered(node) or self.copy(node)
+        return self.without_spare()
+
+    def spared(self, node: fx.Node) -> fx.Node:
+        """A node that goes if nobody reads it."""
+        self.spare.append(node)
+        return node
+
+    def lowered(self, node: fx.Node) -> fx.Node | None:
+        """What an op becomes; None where it stays as it is."""
+        if is_fake_quant(node):
+            return self.fake_quant(node)
+        if is_dequantize(node):
+            return self.dequantize(node)
+        if is_quantize(node):  # its dequantize does the work
+            return self.spared(self.copy(node))
+        if node.op != "call_function":
+            return None
+        name, op = packet(node), facts(node)
+        known = [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
+        if op.is_layer and known[1]:
+            return self.biased(node)
+        if op.kind == "matrix product" and any(known):
+            (x, x_scale), (y, y_scale) = (self.integers.get(arg, (arg, 1.0)) for arg in node.args[:2])  # type: ignore[arg-type]
+            return self.call(kernels.matrix_product, node.target, x, y, x_scale, y_scale)
+        if name == "add":
+            return self.added(node)
+        if name == "relu" and node.args[0] in self.sums:
+            return self.relu(node)
+        if op.fused and node.args[0] in self.convolved and len(node.args[0].users) == 1:  # type: ignore[union-attr]
+            self.convolved.add(node)
+        if name in _HARD and node.args[0] in self.convolved:
+            return self.call(_HARD[name], node.args[0])
+        if op.kind == "average" and known[0] and not node.kwargs:
+            x, scale = self.integers[node.args[0]]  # type: ignore[index]
+            return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
+        return None
+
+    def fake_quant(self, node: fx.Node) -> fx.Node:
+        """A quantizer as it is now."""
+        assert isinstance(node.target, str)
+        quantizer, x = self.result.create_node("get_attr", node.target), node.args[0]
+        pair = self.call(kernels.live_integers, quantizer, *self.in_steps(x, node))
+        whole, scale = self.call(operator.getitem, pair, 0), self.call(operator.getitem, pair, 1)
+        self.integers[node] = (whole, scale)
+        if is_parameter(node.args[0]):  # its step may be per channel: let the quantizer shape it
+            return self.spared(self.copy(node))
+        return self.spared(self.call(dequantize, whole, scale))
+
+    def dequantize(self, node: fx.Node) -> fx.Node:
+        """What a frozen program's integers stand for."""
+        source, scale, zero_point = node.args[0], node.args[1], node.args[2]
+        assert isinstance(source, fx.Node)
+        if is_quantize(source):
+            low, high = (bound - zero_point for bound in source.args[3:5])  # type: ignore[operator]
+            x, *how = self.in_steps(source.args[0], node)
+            whole = self.call(kernels.stored_activation, x, scale, low, high, *how)
+            note_integers(whole, source)
+            self.integers[node] = (whole, scale)
+            return self.spared(self.call(dequantize, whole, scale))
+        self.integers[node] = (self.call(kernels.stored_integers, stored_weight(node)), scale)
+        return self.spared(self.copy(node))
+
+    def in_steps(self, x: Any, rounded: fx.Node) -> tuple[Any, ...]:
+        """A tensor to be quantized, how it will be stored, and the step it is counted in if it is."""
+        return (self.sums[x][0], self.shifted(rounded), *self.sums[x][1:]) if x in self.sums else (x, self.shifted(rounded))
+
+    def added(self, node: fx.Node) -> fx.Node | None:
+        """An addition to a convolution's output, which engines do in steps of the quantized operand."""
+        operands = [value for value in node.args[:2] if isinstance(value, fx.Node)]
+        raw = [value for value in operands if value in self.convolved and len(value.users) == 1]
+        whole = [value for value in operands if value in self.integers]
+        if len(operands) != 2 or len(raw) != 1 or len(whole) != 1 or node.kwargs:
+            return None
+        integers, scale = self.integers[whole[0]]
+        shifted = self.shifted(whole[0])
+        steps = self.call(kernels.added, raw[0], integers, scale, shifted)
+        self.sums[node] = (steps, scale, shifted or adds_in_place(raw[0], whole[0]))
+        return self.spared(self.call(dequantize, steps, scale))
+
+    def shifted(self, node: fx.Node, convolved: bool | None = None) -> bool:
+        """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights.
+
+        ``convolved``: a convolution rounds them; by default as the graph says.
+        """
+        signed = node.args[3] - node.args[2] < 0 if is_dequantize(node) else is_signed(node)  # type: ignore[operator]
+        if convolved is None:
+            rounding = node.args[0] if is_dequantize(node) else node
+            convolved = self.by_convolution(rounding.args[0])  # type: ignore[union-attr]
+        return bool(signed) and any(self.reads_shifted(reader, convolved) for reader in node.users)
+
+    def reads_shifted(self, reader: fx.Node, convolved: bool) -> bool:
+        """Whether an op wants signed integers shifted; one that only moves them, if one that reads its result does.
+
+        Linear layers and transposed convolutions take signed integers, and a convolution in front of them rounds without
+        the shift; whatever else rounds for them adds it all the same, and takes it off again.
+        """
+        op = facts(reader)
+        if op.reads_signed == "either":
+            return not convolved
+        if op.reads_signed != "moved":
+            return op.reads_signed == "shifted"
+        behind = [back for user in reader.users for back in (user.users if is_quantize(user) else [user])]
+        rounded = [one for one in behind if is_fake_quant(one) or is_dequantize(one)]
+        if op.type != "concat" and rounded:  # what is rounded behind a move is stored anew there, and here as it comes
+            return not convolved
+        return any(self.shifted(one, convolved) for one in rounded) or any(
+            self.reads_shifted(one, convolved) for one in behind if one not in rounded
+        )
+
+    def by_convolution(self, x: Any) -> bool:
+        """Whether a convolution gives ``x``, with its batch norm, an activation or a sum; a linear layer is none."""
+        while x in self.convolved or x in self.sums:
+            if facts(x).is_layer:
+                return facts(x).kind == "convolution"
+            x = next((operand for operand in x.args[:2] if operand in self.convolved or operand in self.sums), None)
+        return False
+
+    def relu(self, node: fx.Node) -> fx.Node:
+        """A ReLU of such a sum, in the same steps."""
+        steps, scale, shifted = self.sums[node.args[0]]  # type: ignore[index]
+        self.sums[node] = (self.call(node.target, steps), scale, shifted)
+        return self.spared(self.call(dequantize, *self.sums[node][:2]))
+
+    def biased(self, node: fx.Node) -> fx.Node:
+        """A convolution or linear layer, with its batch norm."""
+        weight, weight_scale = self.integers[node.args[1]]  # type: ignore[index]
+        x, x_scale = self.integers.get(node.args[0], (node.args[0], 1.0))  # type: ignore[arg-type]
+        bias, arguments, channels = argument(node, "bias"), tuple(node.args[3:]), facts(node).weight.output_axis
+        norm = foldable_batch_norm(node)
+        if norm is not None:
+            statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var", "eps")]
+            folded = self.call(kernels.fold_batch_norm, weight_scale, bias, *map(self.early, statistics))
+            weight_scale, bias = self.call(operator.getitem, folded, 0), self.call(operator.getitem, folded, 1)
+        result = self.call(kernels.rescaled, node.target, x, weight, x_scale, weight_scale, bias, channels, arguments)
+        if node.args[0] in self.integers:
+            self.convolved.add(norm or node)
+        if norm is not None:
+            self.copies[norm] = result
+            self.done.add(norm)
+        return result
+
+    def early(self, value: Any) -> Any:
+        """Make sure a value is there already: statistics may stand further down than the convolution."""
+        if isinstance(value, fx.Node) and value not in self.copies:
+            self.copies[value] = self.copy(value)
+            self.done.add(value)
+        return value
+
+
+lowering = OpenVINOLowering
+
+
+# where it gives the bits of the simulation
+
+
+def computes_exactly(node: fx.Node) -> bool:
+    """Given the bits of its inputs: measured by `benchmarks/engine_patterns.py`."""
+    if is_quantize(node):
+        return _rounded_as_simulated(node)
+    name, op = packet(node), facts(node)
+    if op.is_layer or op.kind == "average":
+        return on_integers(node)
+    if name in ("hardswish", "hardsigmoid"):  # oneDNN's own order of operations is simulated behind a layer
+        return facts(node.args[0]).is_layer
+    if name == "add":
+        return _of_two_tensors(node) and _added_as_simulated(node)
+    if name == "mul":
+        return _of_two_tensors(node)
+    return moves(node) or op.kind == "clamp" or name == "leaky_relu"
+
+
+def _rounded_as_simulated(node: fx.Node) -> bool:
+    """Whether it is known if OpenVINO adds 128 to a signed tensor before it rounds: that depends on who reads it."""
+    _, _, zero, low = node.args[:4]
+    readers = [reader for back in node.users for reader in back.users]
+    is_signed = bool(low < zero)  # type: ignore[operator]
+    return not is_signed or all(
+        op.is_layer or op.reads_signed == "plain" or op.type == "concat" for op in map(facts, readers)
+    )
+
+
+def _of_two_tensors(node: fx.Node) -> bool:
+    """Whether an op joins two tensors and nothing else: with a constant, engines fold it into what stands in front."""
+    operands = node.args[:2]
+    return not node.kwargs and all(isinstance(value, fx.Node) and not is_parameter(value) for value in operands)
+
+
+def _added_as_simulated(node: fx.Node) -> bool:
+    """Whether OpenVINO adds quantized tensors, or one to what a layer gives: other sums it rounds now and then otherwise."""
+    return all(is_dequantize(value) or ends_layer(value) for value in node.args[:2]) and any(
+        map(is_dequantize, node.args[:2])
+    )

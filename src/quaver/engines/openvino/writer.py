@@ -1,0 +1,206 @@
+"""A program as an OpenVINO model: ``model.xml`` and ``model.bin``, read from its ONNX form."""
+
+import json
+import re
+import shutil
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from quaver.engines.engine import WriteOptions
+from quaver.engines.openvino.runner import ov
+from quaver.errors import EngineError
+from quaver.onnx.editing import array_of, constant, insert_before, made_by, operand
+from quaver.onnx.model import checked_proto, shared_model
+from quaver.program import Program
+
+ops = ov.opset13
+
+CONVOLUTIONS = ("Convolution", "GroupConvolution")
+TRANSPOSED = ("ConvolutionBackpropData", "GroupConvolutionBackpropData")
+NOTHING = np.float32(1e-30)
+"""A bias that changes no result, and that OpenVINO does not take out as it would a zero."""
+MOVES = (
+    "DepthToSpace",
+    "Pad",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "StridedSlice",
+    "Transpose",
+    "Unsqueeze",
+    "VariadicSplit",
+)
+NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody named
+
+
+def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOptions) -> None:
+    """Write ``path`` (.xml) and its weights beside it; ``origin`` goes into the model's runtime information."""
+    model = shared_model(program, options.shared)
+    pad_apart(model.graph)
+    scale_apart(model.graph)
+    try:
+        content = checked_proto(model, origin).SerializeToString()
+        converted = ov.convert_model(BytesIO(content))  # a path it would split at commas
+    except Exception as error:  # OpenVINO's frontends raise classes of their own
+        raise EngineError(f"export: OpenVINO cannot read the program: {_last_line(error)}") from error
+    if options.same_on_amx:
+        _store_signed_from_zero(converted)
+    _give_biases(converted)
+    _name_by_place(converted)
+    converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
+    try:
+        ov.save_model(converted, path, compress_to_fp16=False)  # batch norm's biases and steps are not ours to round
+    except RuntimeError as error:  # its streams do not say why: mostly the disk is full
+        left = f"{shutil.disk_usage(path.parent).free:,} bytes"
+        raise OSError(
+            f"OpenVINO could not write the file ({_last_line(error)}). Is the disk full? It has {left} left"
+        ) from error
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[-1]
+
+
+def pad_apart(graph: ir.Graph) -> None:
+    """Put the zeros around average pools of signed tensors there by a node of their own, and round them again.
+
+    A tensor that a convolution reads, too, is stored with 128 added; OpenVINO's pool would count zeros of that as padding
+    (seen in 2026.4). Without the rounding, which changes nothing, it takes the node back into the pool.
+    """
+    for node in list(graph):
+        if node.op_type != "AveragePool" or not node.attributes.get_int("count_include_pad", 0):
+            continue
+        pads, rounding = node.attributes.get_ints("pads", ()) or (), made_by(node.inputs[0], "DequantizeLinear")
+        if not any(pads) or rounding is None or operand(rounding, 2).dtype is not ir.DataType.INT8:
+            continue
+        half, grid = len(pads) // 2, rounding.inputs[1:]
+        widths = constant(graph, f"{node.name}.pads", np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64))
+        padded = insert_before(node, "Pad", [node.inputs[0], widths], f"{node.name}.padded")
+        whole = insert_before(node, "QuantizeLinear", [padded, *grid], f"{node.name}.integers")
+        node.replace_input_with(0, insert_before(node, "DequantizeLinear", [whole, *grid], f"{node.name}.rounded"))
+        node.attributes["pads"] = ir.AttrInt64s("pads", [0] * len(pads))
+
+
+def scale_apart(graph: ir.Graph) -> None:
+    """Apply factors per position behind a linear layer to a tensor of one dimension more.
+
+    OpenVINO takes them for factors of the layer's channels, or multiplies products and bias by different ones (seen in
+    2026.4). With a dimension in front it does neither.
+    """
+    for norm in list(graph):
+        if norm.op_type != "BatchNormalization" or not is_linear(norm.inputs[0]) or operand(norm).shape is None:
+            continue
+        if all(map(is_constant, norm.inputs[1:])):
+            spell_out_norm(graph, norm, len(operand(norm).shape or ()))
+    for node in list(graph):
+        factors = [array_of(value) for value in node.inputs if is_constant(value)] if node.op_type in ("Mul", "Div") else []
+        place = next((place for place, value in enumerate(node.inputs) if is_linear(value)), None)
+        if place is None or not any(size != 1 for factor in factors for size in factor.shape[:-1]):
+            continue
+        result = node.outputs[0]
+        axis = constant(graph, f"{result.name}.axis", np.array([0]))
+        node.replace_input_with(place, insert_before(node, "Unsqueeze", [node.inputs[place], axis], f"{result.name}.apart"))
+        back = ir.node("Squeeze", [None, axis], outputs=[ir.val(f"{result.name}.back")], name=f"{result.name}.back")
+        graph.insert_after(node, back)
+        result.replace_all_uses_with(back.outputs[0], replace_graph_outputs=True)
+        back.replace_input_with(0, result)
+        result.shape = None
+        result.name, back.outputs[0].name = f"{result.name}.scaled", result.name
+
+
+def is_constant(value: ir.Value | None) -> bool:
+    """Whether the model holds a value as it is."""
+    return value is not None and value.const_value is not None
+
+
+def is_linear(value: ir.Value | None) -> bool:
+    """Whether a tensor is a matrix product, with what is added to it."""
+    sums = made_by(value, "Add")
+    return made_by(value, "MatMul") is not None or (sums is not None and any(map(is_linear, sums.inputs)))
+
+
+def spell_out_norm(graph: ir.Graph, norm: ir.Node, rank: int) -> None:
+    """A batch norm as what it is once trained: a product and a sum, by constants."""
+    gamma, beta, mean, variance = map(array_of, norm.inputs[1:])
+    epsilon = norm.attributes.get_float("epsilon", 1e-5)  # ONNX' default
+    factor = gamma * (np.float32(1) / np.sqrt(variance + np.float32(epsilon)))
+    name, shape = norm.outputs[0].name, (-1, *[1] * (rank - 2))
+    factors = constant(graph, f"{name}.factor", factor.reshape(shape))
+    shift = constant(graph, f"{name}.shift", (beta - mean * factor).reshape(shape))
+    product = insert_before(norm, "Mul", [norm.inputs[0], factors], f"{name}.product")
+    total = insert_before(norm, "Add", [product, shift], f"{name}.total")
+    norm.outputs[0].replace_all_uses_with(total, replace_graph_outputs=True)
+    graph.remove(norm, safe=True)
+    total.name = name
+
+
+def _store_signed_from_zero(model: ov.Model) -> None:
+    """Write signed tensors that convolutions read as 0 … 255 less 128: ``FakeQuantize(x) − 128·step``.
+
+    OpenVINO stores them so by itself, 128 added before it rounds, where convolutions take unsigned integers only. With AMX
+    (or AVX2-VNNI-2) it would keep them signed and round without the 128, which is another integer once in some hundred
+    thousand. Written out, all processors take the same steps, on the kernels they take anyway.
+    """
+    for rounding in [op for op in model.get_ordered_ops() if op.get_type_name() == "FakeQuantize"]:
+        low, high = (rounding.input_value(place).get_node() for place in (3, 4))
+        known = low.get_type_name() == high.get_type_name() == "Constant" and rounding.get_attributes()["levels"] == 256
+        if not known or low.data.min() >= 0 or not _reaches_convolution(rounding):
+            continue
+        step = (high.data - low.data) / np.float32(255)
+        ends = [ops.constant(value) for value in (np.zeros_like(step), step * np.float32(255), step * np.float32(128))]
+        unsigned = ops.fake_quantize(*(rounding.input_value(place) for place in range(3)), *ends[:2], 256)
+        signed = ops.subtract(unsigned, ends[2])
+        name, output = rounding.get_friendly_name(), rounding.output(0)
+        unsigned.set_friendly_name(f"{name}.from_zero")
+        signed.set_friendly_name(name)
+        _hand_over(output, output.get_target_inputs(), signed.output(0))
+    model.validate_nodes_and_infer_types()
+
+
+def _reaches_convolution(op: ov.Node) -> bool:
+    """Whether a convolution reads what ``op`` gives: as it is, moved elsewhere, or concatenated and rounded once more."""
+    behind = {"FakeQuantize": (*MOVES, "Concat"), "Concat": (*MOVES, "FakeQuantize")}.get(op.get_type_name(), MOVES)
+    readers = [reader.get_node() for output in op.outputs() for reader in output.get_target_inputs()]
+    return any(
+        reader.get_type_name() in CONVOLUTIONS or (reader.get_type_name() in behind and _reaches_convolution(reader))
+        for reader in readers
+    )
+
+
+def _give_biases(model: ov.Model) -> None:
+    """Give a bias to convolutions that have none where what they give is rounded for one reader and not for another.
+
+    OpenVINO takes the steps of the weights into the rounding, and multiplies by them in the convolution, too (seen in
+    2026.4): what is rounded is next to zero. It does not look past a bias.
+    """
+    for op in model.get_ordered_ops():
+        if op.get_type_name() not in CONVOLUTIONS + TRANSPOSED:
+            continue
+        output = op.output(0)
+        readers = output.get_target_inputs()
+        rounds = {reader.get_node().get_type_name() == "FakeQuantize" for reader in readers}
+        if rounds == {True, False}:
+            shape = [1] * output.get_partial_shape().rank.get_length()
+            _hand_over(output, readers, ops.add(output, ops.constant(np.full(shape, NOTHING))).output(0))
+    model.validate_nodes_and_infer_types()
+
+
+def _hand_over(old: ov.Output, readers: set[ov.Input], new: ov.Output) -> None:
+    """Let these readers of a tensor read another, which takes its names."""
+    names = old.get_names()
+    old.set_names(set())
+    for reader in readers:
+        reader.replace_source_output(new)
+    new.set_names(names)
+
+
+def _name_by_place(model: ov.Model) -> None:
+    """Names for the ops that have none: OpenVINO numbers them over a process's life, and equal programs make equal files."""
+    for place, op in enumerate(model.get_ordered_ops()):
+        if op.get_type_name() != "Parameter" and NUMBERED.fullmatch(op.get_friendly_name()):
+            op.set_friendly_name(f"{op.get_type_name()}_{place}")

@@ -1,0 +1,112 @@
+"""The results of a run: artefacts, and the figures of the report. No times: equal runs leave equal files."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from quaver.data import Loader
+from quaver.deployment import write_tree
+from quaver.detection import Detection
+from quaver.engines import ENGINES, Engine
+from quaver.experiment.components import Components
+from quaver.experiment.folder import RunFolder
+from quaver.experiment.training_run import Trained
+from quaver.export import form_for
+from quaver.measure.verify import verify
+from quaver.pipeline import convert
+from quaver.program import Program
+from quaver.program.storage import weights_file
+from quaver.runtime import load
+
+
+def float_report(components: Components, trained: Trained) -> dict[str, Any]:
+    """The figures of a float run."""
+    figures = _named("fp32", trained.figures)
+    return _about(components) | figures | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
+
+
+def int8_report(components: Components, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
+    """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
+    frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
+    left_out: list[str] = []
+    write_tree(frozen, folder.path, left_out=left_out.append)
+    ops = int8.ops()
+    report = _about(components) | _named("fp32", before.figures) | _named("qat", after.figures)
+    engine = _engine(components)
+    report |= _named("int8", components.alone().task.evaluate(form_for(int8, engine), components.alone().test))
+    report |= {
+        "fp32_bytes": _bytes(before),
+        "int8_bytes": weights_file(folder.path / "int8").stat().st_size,
+        "quantized_ops": sum(op.quantized for op in ops),
+        "float_ops": {op.name: op.reason for op in ops if not op.quantized},
+        "rollbacks": before.rollbacks + after.rollbacks,
+        **({"left_out": left_out} if left_out else {}),
+    }
+    return report | (_deployed(components.alone(), folder, int8, engine) if components.recipe.verify_images else {})
+
+
+def _deployed(components: Components, folder: RunFolder, int8: Program, engine: Engine) -> dict[str, Any]:
+    """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
+    artefact = engine.file_in(folder.path)
+    some = _Some(components.test, components.recipe.verify_images)
+    result = verify(int8, artefact, (images for images, _ in some))
+    return _named("deployed", components.task.evaluate(load(artefact), some)) | {
+        "agreement": result.agreement,
+        "integers_equal": result.integers_equal,
+        "verified_images": result.images,
+        **({} if result.passed else {"verify_failures": result.failures}),
+        "engine": result.engine,
+        "cpu": result.cpu,
+    }
+
+
+def _engine(components: Components) -> Engine:
+    """The engine that the model was trained for; where that one is not installed, one that is."""
+    wanted = ENGINES[components.recipe.quantize.target]
+    return next((engine for engine in (wanted, *ENGINES.values()) if engine.is_installed), wanted)
+
+
+def _about(components: Components) -> dict[str, Any]:
+    recipe, task = components.recipe, components.task
+    boxes = {"anchors": [list(box) for level in task.anchors for box in level]} if isinstance(task, Detection) else {}
+    return {
+        "model": recipe.model,
+        "dataset": components.dataset,
+        "image_shape": list(components.image_shape),
+        "classes": components.classes,
+        "test_images": len(components.test.dataset),
+        "seed": recipe.seed,
+        **boxes,  # without them nobody can read a detector's maps
+    }
+
+
+def _named(prefix: str, figures: dict[str, float]) -> dict[str, float]:
+    return {f"{prefix}_{name}": value for name, value in figures.items() if name != "images"}
+
+
+def _bytes(trained: Trained) -> int:
+    return sum(tensor.nbytes for name, tensor in trained.program.state_dict().items())
+
+
+@dataclass(frozen=True)
+class _Some:
+    """The first batches of a loader, up to a number of images."""
+
+    loader: Loader
+    images: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
+        return self.epoch(0)
+
+    def __len__(self) -> int:
+        return -(-min(self.images, len(self.loader.dataset)) // self.loader.batch_size)
+
+    def epoch(self, k: int, start: int = 0) -> Iterator[tuple[Tensor, Any]]:
+        left = self.images
+        for images, targets in self.loader.epoch(k, start):
+            if left <= 0:
+                return
+            yield images[:left], targets[:left]
+            left -= len(images)

@@ -1,0 +1,155 @@
+"""The two runs: float training, and the whole way to int8."""
+
+import copy
+import hashlib
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from quaver.analysis import Analysis, analyze
+from quaver.capture import capture
+from quaver.config.recipe import Phase
+from quaver.data import Loader
+from quaver.errors import StorageError
+from quaver.experiment.components import Components
+from quaver.experiment.folder import weights_at
+from quaver.experiment.start import Start
+from quaver.models import load_weights
+from quaver.pipeline import quant_aware
+from quaver.program import Program
+from quaver.training.interruption import Interruption
+from quaver.training.job import Job
+from quaver.training.listener import Listener
+from quaver.training.trainer import Trainer
+
+FLOAT, QUANTIZE = "float", "quantize"
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A program, its figures of merit, and the rollbacks it took to get there."""
+
+    program: Program
+    figures: Figures
+    rollbacks: list[str]
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """A run in progress: how it started, what it works with, and who is told."""
+
+    start: Start
+    components: Components
+    listeners: tuple[Listener, ...] = ()
+
+    def to_float(self) -> Trained:
+        """A trained float model: as ``--pretrained_fp32_model`` gives it, trained further by ``train``'s epochs."""
+        model = self._model()
+        return self._trained(FLOAT, capture(model, self.components.example), self.components.recipe.train, {})
+
+    def to_int8(self) -> tuple[Trained, Trained]:
+        """The float model and the one trained with quantizers; without weights to start from, float training comes first."""
+        recipe, folder = self.components.recipe, self.start.folder
+        before = self._float_model()
+        if self.components.ranks.first and not self._goes_on_in(QUANTIZE):
+            folder.write_weights(before.program.state_dict())
+        digest = self.components.ranks.from_first(_digest(folder.fp32) if self.components.ranks.first else "")
+        teacher = copy.deepcopy(before.program).eval().to(self.components.device) if recipe.quantize.distill else None
+        qat = quant_aware(before.program, recipe.quantize.quant_config())
+        if not self._goes_on_in(QUANTIZE):  # a checkpoint has ranges of its own
+            self._start_ranges(before.program, qat)
+        header = {"float": before.figures, "fp32_sha256": digest}
+        return before, self._trained(QUANTIZE, qat, recipe.quantize, header, teacher)
+
+    def _start_ranges(self, fp32: Program, qat: Program) -> None:
+        """Ranges and clips as an analysis says: of a file, or of the training data here and now."""
+        phase, folder, ranks = self.components.recipe.quantize, self.start.folder, self.components.ranks
+        if not (phase.init_from or phase.analysis):
+            return
+        if not phase.init_from and ranks.first:
+            self.say(f"looking at {phase.analysis_batches} batches first (--analysis).")
+            batches = Loader(self.components.train.dataset, self.components.recipe.batch_size, shuffle=True)
+            analyze(fp32, islice(batches.epoch(0), phase.analysis_batches)).save(folder.analysis)
+        file = Path(phase.init_from or ranks.from_first(str(folder.analysis)))
+        started = Analysis.load(file).initialise(qat, by=phase.init_by)
+        self.say(f"{len(started)} ranges start from {file.name} ({phase.init_by}).")
+
+    def _float_model(self) -> Trained:
+        recipe, start = self.components.recipe, self.start
+        if start.checkpoint is not None and self._goes_on_in(QUANTIZE):
+            program = capture(self._model_of_run(), self.components.example)
+            return Trained(program, start.checkpoint.record.get("float", {}), [])
+        if not recipe.pretrained_fp32_model:
+            epochs = recipe.train.num_epochs
+            self.say(
+                f"no --pretrained_fp32_model: training a float model first, for {epochs} epochs (--float_epochs)."
+                if epochs
+                else "no --pretrained_fp32_model, and --float_epochs 0: training with quantizers from random weights."
+            )
+            return self.to_float()
+        program = capture(self._model(), self.components.example).to(self.components.device)
+        return Trained(program, self.components.task.evaluate(program, self.components.test), [])
+
+    def _model(self) -> nn.Module:
+        """The model with the weights that the recipe names, or fresh ones."""
+        recipe, model = self.components.recipe, self.components.model()
+        if recipe.pretrained_fp32_model and self.start.checkpoint is None:
+            file = weights_at(recipe.pretrained_fp32_model)
+            left = load_weights(model, file, new_head=self.start.command == "train")
+            if left:
+                self.say(f"{file} was trained for other classes: {', '.join(left)} start from random weights.")
+        return model
+
+    def _model_of_run(self) -> nn.Module:
+        """The float model that the run left on disk when it went on to quantizers."""
+        model, file = self.components.model(), self.start.folder.fp32
+        assert self.start.checkpoint is not None
+        if not file.exists() or _digest(file) != self.start.checkpoint.record.get("fp32_sha256"):
+            raise StorageError(f"{file}: is missing, or is not the one this run started from. Start again.")
+        load_weights(model, file)
+        return model
+
+    def _goes_on_in(self, phase: str) -> bool:
+        return self.start.checkpoint is not None and self.start.checkpoint.record.get("phase") == phase
+
+    def _trained(
+        self, name: str, program: Program, phase: Phase, header: dict[str, Any], teacher: nn.Module | None = None
+    ) -> Trained:
+        """A phase of training, from its beginning, or from the checkpoint if that is of this phase."""
+        components, recipe, start = self.components, self.components.recipe, self.start
+        job = Job(
+            name=name,
+            program=program.to(components.device),
+            task=components.task_for(phase),
+            phase=phase,
+            batches=components.train,
+            test=components.test,
+            teacher=teacher,
+            device=components.device,
+            ranks=components.ranks,
+            seed=recipe.seed,
+            steps_per_epoch=components.steps_per_epoch,
+            log_period=recipe.log_period,
+            checkpoint_period=recipe.checkpoint_period,
+            checkpoints=start.folder.checkpoints,
+            header={"command": start.command, "recipe": recipe.record(), **header},
+            listeners=self.listeners,
+            resume=start.resume,
+        )
+        with Interruption() as stop:
+            trainer = Trainer(job, stop)
+            figures = trainer.run(start.checkpoint if self._goes_on_in(name) else None)
+        return Trained(program, figures, trainer.state.rollbacks)
+
+    def say(self, words: str) -> None:
+        """Tell every listener."""
+        for listener in self.listeners:
+            listener.said(words)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

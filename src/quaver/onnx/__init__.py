@@ -1,0 +1,1 @@
+"""A program as an ONNX model, the form that several engines read."""

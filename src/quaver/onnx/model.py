@@ -1,0 +1,238 @@
+"""A program as an ONNX file: quantize and dequantize pairs, int8 weights, a batch of any size."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import torch
+from onnx.reference import ReferenceEvaluator
+from onnx_ir.passes.common import ClearMetadataAndDocStringPass, LiftConstantsToInitializersPass, RemoveUnusedNodesPass
+from torch import Tensor, fx
+
+from quaver.errors import EngineError, StageError
+from quaver.graph.nodes import argument, calls, is_dequantize, is_quantize, op_of, packet
+from quaver.int8.patterns import two
+from quaver.onnx.editing import array_of, constant, operand, replace
+from quaver.operators import clamp_bounds
+from quaver.passes import ConvertToInt8Pass
+from quaver.program import Program, Stage
+from quaver.program.quantized_tensors import quantized_tensors, rounded_name
+from quaver.program.views import read
+from quaver.silence import silenced
+
+OPSET = 20
+
+_BIASED = ("Conv", "ConvTranspose", "Gemm")
+
+
+def shared_model(program: Program, shared: dict[str, Any]) -> ir.Model:
+    """`model_of` a program, made once for all who write it; a copy for each."""
+    if "onnx" not in shared:
+        shared["onnx"] = model_of(program)
+    model: ir.Model = shared["onnx"].clone()
+    return model
+
+
+def checked_proto(model: ir.Model, origin: dict[str, Any]) -> onnx.ModelProto:
+    """The model as a file holds it, with its origin in it."""
+    model.metadata_props["quaver"] = json.dumps(origin, sort_keys=True)
+    proto = ir.to_proto(model)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+def model_of(program: Program) -> ir.Model:
+    """The program in ONNX. Inputs have the program's names, and so have its quantized tensors."""
+    if program.stage is Stage.PREPARED:
+        raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
+    if program.stage is Stage.FROZEN:
+        program = ConvertToInt8Pass().apply(program)
+    module = for_onnx(program)
+    with silenced():
+        try:
+            exported = torch.export.export(module, example(program), dynamic_shapes=(free_sizes(program),), strict=False)
+            written = torch.onnx.export(exported, (), dynamo=True, optimize=False, verbose=False, opset_version=OPSET)
+        except Exception as error:  # the exporter raises whatever an op's translation happens to raise
+            raise EngineError(f"export: the program has no form in ONNX: {_reason(error)}") from error
+    assert written is not None
+    return tidied(written.model, program)
+
+
+# before the exporter
+
+
+class Flat(torch.nn.Module):
+    """A graph module that takes its tensors as one tuple, so that any number of inputs has one form."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, tensors: tuple[Tensor, ...]) -> Any:
+        """The graph's outputs."""
+        return self.module(*tensors)
+
+
+def for_onnx(program: Program) -> Flat:
+    """The evaluation graph with what ONNX has no word for spelled out: zero points per channel, and grids below 8 bits."""
+    module = program.graph_module()
+    graph = module.graph
+    for node in list(graph.nodes):
+        if is_dequantize(node) and node.target is torch.ops.quantized_decomposed.dequantize_per_channel.default:
+            module.register_buffer(
+                f"zeros_{node.name}", torch.zeros_like(read(module, node.args[1].target), dtype=torch.int8)
+            )
+            with graph.inserting_before(node):
+                zeros = graph.get_attr(f"zeros_{node.name}")
+            node.args = (*node.args[:2], zeros, *node.args[3:])
+        elif is_quantize(node):
+            x, scale, zero, low, high, dtype = node.args
+            whole = torch.iinfo(dtype)
+            if (low, high) != (whole.min, whole.max):
+                bounds = [float(np.float32(scale) * (end - zero)) for end in (low, high)]
+                limits = clamp_bounds(x) if len(x.users) == 1 else None
+                if limits is not None:  # one clamp for both: behind two, ONNX Runtime does not see the convolution
+                    bounds, x = [min(max(limit, bounds[0]), bounds[1]) for limit in limits], x.args[0]
+                with graph.inserting_before(node):
+                    node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
+        elif calls(node, "avg_pool2d", "avg_pool3d") and argument(node, "divisor_override"):
+            spell_out_divisor(graph, node)
+        elif node.op == "call_function" and packet(node) == "pad" and argument(node, "mode") == "circular":
+            spell_out_wrapping(graph, node)
+    module.recompile()
+    return Flat(module).eval()
+
+
+def spell_out_divisor(graph: fx.Graph, node: fx.Node) -> None:
+    """An average pool that divides by a number of its own, as one that divides by its window's size and a product.
+
+    The exporter would leave the number out.
+    """
+    if argument(node, "ceil_mode") or packet(node) != "avg_pool2d":
+        raise EngineError(
+            f"export: {op_of(node).name!r}: a pool with divisor_override has a form in ONNX only in two dimensions and "
+            "without ceil_mode. Leave divisor_override out, and multiply the pool's result instead."
+        )
+    kernel = two(argument(node, "kernel_size"))
+    stride, padding = two(argument(node, "stride") or kernel), two(argument(node, "padding"))
+    with graph.inserting_before(node):
+        plain = graph.call_function(torch.ops.aten.avg_pool2d.default, (node.args[0], kernel, stride, padding, False, True))
+        factor = math.prod(kernel) / argument(node, "divisor_override")
+        node.replace_all_uses_with(graph.call_function(torch.ops.aten.mul.Tensor, (plain, factor)))
+    graph.erase_node(node)
+
+
+def spell_out_wrapping(graph: fx.Graph, node: fx.Node) -> None:
+    """Circular padding as the tensor between its own last and first slices: OpenVINO has no such padding."""
+    value: Any = node.args[0]
+    widths = argument(node, "pad")
+    with graph.inserting_before(node):
+        for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True), start=1):
+            last = graph.call_function(torch.ops.aten.slice.Tensor, (value, -axis, -before)) if before else None
+            first = graph.call_function(torch.ops.aten.slice.Tensor, (value, -axis, 0, after)) if after else None
+            parts = [part for part in (last, value, first) if part is not None]
+            value = graph.call_function(torch.ops.aten.cat.default, (parts, -axis))
+    node.replace_all_uses_with(value)
+    graph.erase_node(node)
+
+
+def example(program: Program) -> tuple[tuple[Tensor, ...]]:
+    """Zeros in the captured shapes, with a batch that is not 1, which the exporter would take for fixed."""
+    return (
+        tuple(
+            torch.zeros([2 if size is None else size for size in leaf.shape], dtype=leaf.dtype)
+            for leaf in program.signature.tensors
+        ),
+    )
+
+
+def free_sizes(program: Program) -> tuple[Any, ...]:
+    """Which sizes of the inputs are free."""
+    batch = torch.export.Dim("batch")
+    return tuple(
+        {axis: batch for axis, size in enumerate(leaf.shape) if size is None} or None for leaf in program.signature.tensors
+    )
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause, in a line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+
+
+# behind the exporter
+
+
+def tidied(model: ir.Model, program: Program) -> ir.Model:
+    """The exporter's model with constants as initializers, names of ours, and nothing about the machine it was made on."""
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    graph = model.graph
+    fold_casts(graph)
+    fold_biases(graph)
+    RemoveUnusedNodesPass()(model)
+    ClearMetadataAndDocStringPass()(model)
+    inputs = {value: leaf.name for value, leaf in zip(graph.inputs, program.signature.tensors, strict=True)}
+    several = len(graph.outputs) > 1
+    outputs = {value: f"output_{index}" if several else "output" for index, value in enumerate(graph.outputs)}
+    quantized = [node.outputs[0] for node in graph if node.op_type == "QuantizeLinear"]
+    titles = dict(zip(quantized, quantized_tensors(program), strict=True))
+    whole = {value: f"{title}.integers" for value, title in titles.items()}
+    back = {node.outputs[0]: node.inputs[0] for node in graph if node.op_type == "DequantizeLinear"}
+    rounded = {value: rounded_name(titles[source]) for value, source in back.items() if source in titles}
+    rename(graph, whole | rounded | inputs | outputs)
+    for node in graph:
+        node.name = f"{node.op_type}:{node.outputs[0].name}"
+    model.functions.clear()
+    model.producer_name, model.producer_version, graph.name = "quaver", "", "program"
+    return model
+
+
+def fold_casts(graph: ir.Graph) -> None:
+    """Store every cast of a constant as a constant."""
+    for node in list(graph):
+        if node.op_type not in ("Cast", "CastLike") or (value := array_of(node.inputs[0])) is None:
+            continue
+        to = ir.DataType(node.attributes["to"].as_int()) if node.op_type == "Cast" else operand(node, 1).dtype
+        if to is not None:
+            replace(node, constant(graph, node.outputs[0].name, value.astype(to.numpy())))
+
+
+def fold_biases(graph: ir.Graph) -> None:
+    """Store a bias that nodes compute from constants; leave out the zeros that the exporter computes for want of one."""
+    known: dict[ir.Value, Any] = {}
+
+    def computed(value: ir.Value) -> Any:
+        """What a tensor always holds; None if it depends on the input."""
+        maker = value.producer()
+        if maker is None:
+            return array_of(value)
+        if value not in known:
+            given = {str(source.name): computed(source) for source in maker.inputs if source is not None}
+            fixed = all(array is not None for array in given.values())
+            evaluator: Any = ReferenceEvaluator(ir.to_proto(maker)) if fixed else None
+            known[value] = evaluator.run(None, given)[0] if fixed else None
+        return known[value]
+
+    for node in graph:
+        bias = node.inputs[2] if node.op_type in _BIASED and len(node.inputs) == 3 else None
+        values = computed(bias) if bias is not None and bias.producer() is not None else None
+        if values is not None and values.any():
+            node.replace_input_with(2, constant(graph, f"{node.outputs[0].name}.bias", values))
+        elif values is not None:
+            node.resize_inputs(2)
+
+
+def rename(graph: ir.Graph, names: dict[ir.Value, str]) -> None:
+    """Give tensors other names; a tensor that has one of these already gets out of the way."""
+    taken = set(names.values())
+    for value in [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]:
+        if value.name in taken and value not in names:
+            value.name = f"{value.name}.inner"
+    for place, value in enumerate(names):
+        value.name = f"renaming.{place}"
+    for value, name in names.items():
+        value.name = name

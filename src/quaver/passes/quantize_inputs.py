@@ -1,0 +1,107 @@
+"""What the two quantizing passes share: how they quantize the inputs of ops, and the ops that they leave float."""
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import fx
+
+from quaver.config.check import anything, names
+from quaver.config.layer_bits import as_pairs, bits_for
+from quaver.config.options import like, option
+from quaver.config.quantization_options import QuantizerOptions, SharedOptions, TargetOption
+from quaver.config.scopes import contains
+from quaver.graph.nodes import Op, argument, calls, dtype_of, is_written
+from quaver.passes.base import Pass
+from quaver.passes.placement import Ops, place
+from quaver.passes.quantizer_factory import Plan
+from quaver.program import Program, Stage
+from quaver.program.placements import Options
+from quaver.program.reason import Because, Reason, SkipPattern
+
+
+def skipped_by(op: Op, patterns: str | Iterable[str]) -> SkipPattern | None:
+    """The skip pattern that keeps the op float, if one does."""
+    for pattern in (patterns,) if isinstance(patterns, str) else patterns:
+        if contains(op.scope, pattern):
+            return SkipPattern(op.scope, pattern)
+    return None
+
+
+def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> Because | None:
+    """Why no pass can quantize the inputs of an op, whose ``twin`` is the same op in training; or nothing."""
+    if not is_float(inputs):
+        return Because("its inputs are not floating-point tensors")
+    if any(map(is_padded_with_infinity, inputs)):
+        return Because("its input is padded with infinity, which no grid holds")
+    if twin is None:
+        return Because("it runs only in evaluation, so training cannot find its range")
+    if any(map(is_written, (*inputs, twin, *twin.all_input_nodes))):
+        return Because("the model writes into this tensor in place (an assignment to a slice, say); build a new one instead")
+    return None
+
+
+def is_padded_with_infinity(node: fx.Node) -> bool:
+    """Whether a tensor is a padding with plus or minus infinity, as some write a max pool."""
+    if not calls(node, "pad", "constant_pad_nd"):
+        return False
+    value = argument(node, "value")
+    return isinstance(value, float) and math.isinf(value)
+
+
+def is_float(tensors: list[fx.Node]) -> bool:
+    """Whether there are tensors, all of them floating-point as far as is known."""
+    dtypes = list(map(dtype_of, tensors))
+    return bool(tensors) and all(dtype is None or dtype.is_floating_point for dtype in dtypes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkipOption:
+    """Which ops a pass leaves alone."""
+
+    skip_pattern: str | tuple[str, ...] | list[str] = like(SharedOptions, "not_quant_pattern")
+
+
+# In a program's history the options of a pass stand in the order of its bases, the last base first.
+@dataclass(frozen=True, kw_only=True)
+class InputQuantizers(TargetOption, QuantizerOptions, SkipOption, Pass):
+    """What the two quantizing passes have in common: how the inputs of an op are quantized."""
+
+    needs: ClassVar = (Stage.FLOAT, Stage.PREPARED)
+    otherwise: ClassVar = "Quantizers go into the float program, before it is trained and frozen."
+
+    act_quantize_func: Any = option(None, anything(), "Your own quantizer of activations.")
+    act_preprocess_func: Any = option(None, anything(), "What stands in front of a quantizer of activations.")
+    quantizable_op_type: tuple[str, ...] | list[str] = option((), names(()), "The types of the ops to quantize.")
+
+    @abstractmethod
+    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
+        """What to quantize beside what is planned already, and what is declined and why."""
+
+    def rewrite(self, program: Program) -> Program:
+        """Quantizers where `plan` says."""
+        return place(program, self)
+
+    def input_options(self, op: Op) -> Options:
+        """What the quantizer of an op's input is made from."""
+        functions = (self.act_quantize_func, self.act_preprocess_func)
+        return self.options(self.activation_quantize_type, self.bits_for(op)[1], *functions)
+
+    def bits_for(self, op: Op) -> tuple[int, int]:
+        """Bits of an op's weight and of its inputs."""
+        return bits_for(op.scope, as_pairs(self.layer_bits), (getattr(self, "weight_bits", 8), self.activation_bits))
+
+    def options(self, kind: str, bits: int, function: Any, preprocess: Any) -> Options:
+        """The options that a range rule knows, and the user's own functions if there are any."""
+        own: dict[str, Options] = {
+            "range_abs_max": {"window_size": self.window_size},
+            "moving_average_abs_max": {"moving_rate": self.moving_rate},
+            "channel_wise_abs_max": {"axis": 0},
+            "channel_wise_learned_step": {"kind": "learned_step", "axis": 0},
+        }
+        custom = {"function": function, "preprocess": preprocess}
+        given = {key: value for key, value in custom.items() if value is not None}
+        common: Options = {"kind": kind, "bits": bits, "pass_through": self.pass_through}
+        return common | own.get(kind, {}) | given
