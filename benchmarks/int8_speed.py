@@ -30,11 +30,11 @@ import quaver
 from measure import Rows, keep_to, machine, report
 from quaver import models
 from quaver.engines import installed
+from quaver.log_suppression import silenced
 from quaver.machine.cpu import cpu
+from quaver.measure.executed_layers import layers, products_in_int8
 from quaver.measure.latency import interleaved, summary
-from quaver.measure.layers import layers, products_in_int8
 from quaver.runtime.batches import random_batch
-from quaver.silence import silenced
 
 warnings.filterwarnings("ignore")
 

@@ -16,7 +16,7 @@ ORDER = [
     "records",
     "formats",
     "stores",
-    "silence",
+    "log_suppression",
     "machine",
     "grid",
     "graph",

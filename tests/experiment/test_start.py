@@ -13,8 +13,8 @@ from quaver.config.load import load_recipe
 from quaver.config.options import as_written
 from quaver.config.recipe import QuantPhase, Recipe
 from quaver.errors import ConfigError
-from quaver.experiment.folder import FORMAT, RunFolder
 from quaver.experiment.recipe_checks import dataset_name, recipe_problems
+from quaver.experiment.run_folder import FORMAT, RunFolder
 from quaver.experiment.start import start
 from quaver.training.checkpoint import Checkpoint
 

@@ -18,7 +18,7 @@ import quaver
 from exact_nets import IMAGES, NETS, conv, differences, fresh, frozen, write
 from quaver.export.integers import simulation
 from quaver.machine.cpu import cpu
-from quaver.measure.layers import layers, products_in_int8
+from quaver.measure.executed_layers import layers, products_in_int8
 from quaver.operators import OPS, packets_of
 
 UNSAFE = "Odd, not safe"

@@ -9,8 +9,8 @@ import torch
 
 import quaver
 from quaver.analysis.sensitivity import _own_patterns
+from quaver.measure.executed_layers import Layer
 from quaver.measure.int8_gaps import findings
-from quaver.measure.layers import Layer
 from quaver.passes import AddQuantDequantPass, QuantizationTransformPass
 from quaver.program import OpRecord
 from quaver.program.history import PassApplied
@@ -19,7 +19,7 @@ from quaver.program.reason import KINDS, Because, ComputedWith, Folded, NotListe
 from quaver.quantizers import PACT
 from quaver.records import MisfitError, decoded
 from quaver.report import Run
-from quaver.report.layers import rows_of
+from quaver.report.layer_rows import rows_of
 
 SENTENCES = {
     Folded("stem"): "folded into 'stem'",

@@ -9,8 +9,8 @@ from quaver.program import OpRecord
 from quaver.program.outline import outline
 from quaver.program.reason import ComputedWith, Folded
 from quaver.report import gather, page
-from quaver.report.figures import figures_of
-from quaver.report.layers import Row, rows_of
+from quaver.report.headline import figures_of
+from quaver.report.layer_rows import Row, rows_of
 from runs import deep_run
 
 

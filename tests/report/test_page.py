@@ -16,7 +16,7 @@ from quaver.program.outline import OpOutline
 from quaver.program.reason import Because
 from quaver.report import gather, page, write_report
 from quaver.report.cards import cards
-from quaver.report.figures import Figures
+from quaver.report.headline import Figures
 from runs import EVIL, deep_run
 
 VOID = {"meta", "input", "br", "wbr"}

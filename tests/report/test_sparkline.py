@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from quaver.analysis.records import Spread, TensorStatistics
+from quaver.analysis.findings import Spread, TensorStatistics
 from quaver.report.sparkline import HEIGHT, WIDTH, sparkline
 
 

@@ -4,8 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from quaver.analysis.initialise import start_ranges, thresholds_of
-from quaver.analysis.records import (
+from quaver.analysis.findings import (
     PERCENTILES,
     LayerStatistics,
     Proposal,
@@ -13,6 +12,7 @@ from quaver.analysis.records import (
     TensorStatistics,
     WeightStatistics,
 )
+from quaver.analysis.initialise import start_ranges, thresholds_of
 from quaver.config.check import check, one_of
 from quaver.config.recipe import STATISTICS
 from quaver.errors import StorageError

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from quaver.analysis.analysis import Analysis
+from quaver.analysis.findings import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics
 from quaver.analysis.initialise import start
 from quaver.analysis.interpreter import WatchingInterpreter
-from quaver.analysis.layers import statistics_of_layers
-from quaver.analysis.records import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics
+from quaver.analysis.layer_errors import statistics_of_layers
 from quaver.analysis.sampling import Reservoir
 from quaver.analysis.sensitivity import Scoring, propose, quantized_ops, refuse_not_finite
 from quaver.analysis.sites import Site, activations, weights

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from quaver.analysis.records import TensorStatistics, WeightStatistics
+from quaver.analysis.findings import TensorStatistics, WeightStatistics
 from quaver.config.check import check, one_of
 from quaver.config.recipe import STATISTICS
 from quaver.errors import QuaverWarning, StageError

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from quaver.analysis.findings import LayerStatistics, Proposal, Score
 from quaver.analysis.interpreter import WatchingInterpreter
-from quaver.analysis.records import LayerStatistics, Proposal, Score
 from quaver.analysis.sites import Site
 from quaver.analysis.tensor_statistics import decibels
 from quaver.config.scopes import contains

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from quaver.analysis.findings import BINS, PERCENTILES, Spread, TensorStatistics
 from quaver.analysis.histogram import Counts, Histogram
-from quaver.analysis.records import BINS, PERCENTILES, Spread, TensorStatistics
 from quaver.analysis.sampling import some_values
 from quaver.analysis.sites import Site
 from quaver.grid import Grid

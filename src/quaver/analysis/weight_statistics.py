@@ -2,8 +2,8 @@
 
 import torch
 
+from quaver.analysis.findings import WeightStatistics
 from quaver.analysis.histogram import Counts
-from quaver.analysis.records import WeightStatistics
 from quaver.analysis.sites import Weight
 from quaver.analysis.tensor_statistics import decibels, percentiles_of, spread
 

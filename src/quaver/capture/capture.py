@@ -9,9 +9,9 @@ from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from quaver.capture.explain import explain
-from quaver.capture.export import Exported, export
 from quaver.capture.functionalize import functionalize, mark_written
 from quaver.capture.naming import Naming
+from quaver.capture.tracing import Exported, export
 from quaver.errors import CaptureError, InputError
 from quaver.graph.nodes import packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature

@@ -15,14 +15,14 @@ from rich.table import Table
 
 from quaver.analysis import Analysis
 from quaver.analysis import analyze as run_analysis
-from quaver.analysis.records import LayerStatistics, Score
+from quaver.analysis.findings import LayerStatistics, Score
 from quaver.capture import capture
-from quaver.cli.batches import Images, Source, image_size_of, open_batches
-from quaver.cli.figures import refuse_unwritable
 from quaver.cli.flags import as_in_a_recipe, with_flags_of
+from quaver.cli.image_source import Images, Source, image_size_of, open_batches
+from quaver.cli.report_files import refuse_unwritable
 from quaver.config.load import load_recipe
 from quaver.errors import ConfigError
-from quaver.experiment.folder import weights_at
+from quaver.experiment.run_folder import weights_at
 from quaver.models import build, load_weights
 from quaver.models.external import is_external
 from quaver.program import Program, Stage

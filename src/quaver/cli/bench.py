@@ -9,17 +9,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from quaver.cli.bench_tables import show_findings, show_footprints, show_latencies, show_layers, show_totals
-from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.cli.flags import JsonFile, Threads
+from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.config.check import nearest
 from quaver.engines import ENGINES, engine_of, installed, suffixes
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
 from quaver.machine.packages import version_of
+from quaver.measure.executed_layers import Layer, layers, products_in_int8, titles, totals
 from quaver.measure.footprint import file_size, memory
 from quaver.measure.int8_gaps import findings
 from quaver.measure.latency import measure
-from quaver.measure.layers import Layer, layers, products_in_int8, titles, totals
 from quaver.runtime import Runner
 from quaver.runtime.artefact import checked, find
 from quaver.runtime.batches import fixed_batch

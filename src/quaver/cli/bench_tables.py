@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from quaver.measure.executed_layers import Layer, titles
 from quaver.measure.int8_gaps import Finding
-from quaver.measure.layers import Layer, titles
 
 SHOWN = 20
 """Findings that the screen shows; the JSON file has all."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from quaver.cli.figures import refuse_unwritable, write_report
+from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.config.load import read_yaml, recipe_of
 from quaver.errors import ConfigError
 from quaver.experiment.recipe_checks import recipe_problems

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from quaver.cli.figures import write_report
+from quaver.cli.report_files import write_report
 from quaver.data.binary import REFERENCE_CLASSES, REFERENCE_SHAPE, BinaryWriter, Layout
 from quaver.data.image_list import ListedImage, count_of, read_image_list, refuse_missing, shortened
 from quaver.data.images import read_image

@@ -14,7 +14,7 @@ from rich.table import Table
 from quaver.analysis import analyze
 from quaver.capture import capture
 from quaver.cli.bench import run_bench
-from quaver.cli.figures import fail_where_verify_failed, write_file, write_report
+from quaver.cli.report_files import fail_where_verify_failed, write_file, write_report
 from quaver.cli.screen import Screen
 from quaver.config.recipe import Phase, QuantPhase
 from quaver.data import Loader, open_dataset

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from quaver.cli.figures import warn
+from quaver.cli.report_files import warn
 from quaver.deployment import write_tree
 from quaver.engines import DEFAULT, ENGINES
 from quaver.export import export as write

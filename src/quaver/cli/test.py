@@ -12,8 +12,8 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.cli.flags import JsonFile, Threads
+from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.data.binary import BinaryData, load_binary
 from quaver.engines import suffixes
 from quaver.errors import ConfigError, DataError

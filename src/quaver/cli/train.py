@@ -11,8 +11,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from quaver.cli.figures import fail_where_verify_failed, warn
 from quaver.cli.flags import model_and_data, with_recipe_flags
+from quaver.cli.report_files import fail_where_verify_failed, warn
 from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
 from quaver.engines import DEFAULT

@@ -7,9 +7,9 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from quaver.cli.batches import Source, image_size_of, open_batches
-from quaver.cli.figures import refuse_unwritable, write_report
 from quaver.cli.flags import JsonFile, Threads, with_flags_of
+from quaver.cli.image_source import Source, image_size_of, open_batches
+from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.machine.cpu import cpu
 from quaver.measure.verify import Verification, verdict
 from quaver.measure.verify import verify as run_verify

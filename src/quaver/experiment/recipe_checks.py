@@ -8,7 +8,7 @@ from quaver.config.load import Command
 from quaver.config.recipe import QuantPhase, Recipe
 from quaver.data.by_name import NAMES
 from quaver.errors import ConfigError, StorageError
-from quaver.experiment.folder import weights_at
+from quaver.experiment.run_folder import weights_at
 from quaver.models.by_name import canonical
 from quaver.models.external import is_external
 

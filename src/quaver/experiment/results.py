@@ -11,7 +11,7 @@ from quaver.deployment import write_tree
 from quaver.detection import Detection
 from quaver.engines import ENGINES, Engine
 from quaver.experiment.components import Components
-from quaver.experiment.folder import RunFolder
+from quaver.experiment.run_folder import RunFolder
 from quaver.experiment.training_run import Trained
 from quaver.export import form_for
 from quaver.measure.verify import verify

@@ -10,8 +10,8 @@ from quaver.config.load import Command, load_recipe, recipe_of, with_flags
 from quaver.config.options import as_written
 from quaver.config.recipe import Recipe
 from quaver.errors import ConfigError, StorageError
-from quaver.experiment.folder import FORMAT, RunFolder
 from quaver.experiment.recipe_checks import dataset_name, recipe_problems
+from quaver.experiment.run_folder import FORMAT, RunFolder
 from quaver.models.external import is_external
 from quaver.records import Figure, MisfitError, decoded
 from quaver.training.checkpoint import Checkpoint, Say

@@ -15,7 +15,7 @@ from quaver.config.recipe import Phase
 from quaver.data import Loader
 from quaver.errors import StorageError
 from quaver.experiment.components import Components
-from quaver.experiment.folder import weights_at
+from quaver.experiment.run_folder import weights_at
 from quaver.experiment.start import Start
 from quaver.models import load_weights
 from quaver.pipeline import quant_aware

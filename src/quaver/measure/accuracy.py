@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 
 from quaver.errors import InputError
-from quaver.training.accuracy import label_ranks
+from quaver.training.label_ranks import label_ranks
 
 
 def top_k_hits(logits: NDArray[np.floating], labels: NDArray[np.integer], k: int) -> NDArray[np.bool_]:

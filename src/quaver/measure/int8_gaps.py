@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from quaver.engines import ENGINES, by_package
 from quaver.engines.file_graph import FileNode
-from quaver.measure.layers import FLOAT, Layer, titles
+from quaver.measure.executed_layers import FLOAT, Layer, titles
 from quaver.program.reason import ComputedWith, NotListed, Reason, SkipPattern
 from quaver.program.record import why_in
 

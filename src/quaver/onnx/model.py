@@ -15,13 +15,13 @@ from torch import Tensor, fx
 from quaver.errors import EngineError, StageError
 from quaver.graph.nodes import argument, calls, is_dequantize, is_quantize, op_of, packet
 from quaver.int8.patterns import two
+from quaver.log_suppression import silenced
 from quaver.onnx.editing import array_of, constant, operand, replace
 from quaver.operators import clamp_bounds
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.quantized_tensors import quantized_tensors, rounded_name
 from quaver.program.views import read
-from quaver.silence import silenced
 
 OPSET = 20
 

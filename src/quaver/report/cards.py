@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quaver.report.figures import Figures
+from quaver.report.headline import Figures
 from quaver.report.words import Styled, change, milliseconds, percent, points, signed, size, times
 
 

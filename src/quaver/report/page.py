@@ -5,14 +5,14 @@ import hashlib
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from quaver.analysis.records import Proposal
+from quaver.analysis.findings import Proposal
 from quaver.report.cards import Card, Compared, cards, comparison, sentence
 from quaver.report.curves import charts_of
-from quaver.report.figures import Figures, figures_of
 from quaver.report.gather import Run, is_figure, told_apart
-from quaver.report.layers import Row, rows_of
+from quaver.report.headline import Figures, figures_of
+from quaver.report.layer_rows import Row, rows_of
 from quaver.report.network import Picture, legend, network
-from quaver.report.provenance import provenance_of
+from quaver.report.origin import provenance_of
 from quaver.report.rendering import asset, rendered
 from quaver.report.script_data import drawn
 from quaver.report.table import Table, anchors, comparison_table, layer_table

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from quaver.analysis.records import TensorStatistics, WeightStatistics
+from quaver.analysis.findings import TensorStatistics, WeightStatistics
 from quaver.records import replace_non_finite
 from quaver.report.gather import Run
-from quaver.report.layers import Row
+from quaver.report.layer_rows import Row
 
 
 def drawn(run: Run, rows: list[Row]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from quaver.analysis.records import TensorStatistics
+from quaver.analysis.findings import TensorStatistics
 
 WIDTH, HEIGHT, BARS = 88, 20, 44
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from quaver.report.layers import Row
+from quaver.report.layer_rows import Row
 from quaver.report.network import error_style
 from quaver.report.sparkline import sparkline
 from quaver.report.words import Styled, change, decibels, number, percent, points, signed

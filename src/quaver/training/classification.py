@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from quaver.training.accuracy import label_ranks
+from quaver.training.label_ranks import label_ranks
 from quaver.training.ranks import Ranks
 from quaver.training.task import Batches
 

@@ -19,9 +19,9 @@ from quaver.training.interruption import Interruption
 from quaver.training.job import Job
 from quaver.training.listener import Line, Position
 from quaver.training.rng import random_state, restore_random_state
-from quaver.training.runner import Runner
 from quaver.training.schedules import learning_rate
 from quaver.training.state import State, optimizers_for, under
+from quaver.training.step_program import Runner
 from quaver.training.task import Batches
 from quaver.training.watchdog import Watchdog
 

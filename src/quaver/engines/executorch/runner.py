@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from quaver.errors import EngineError, StorageError
+from quaver.log_suppression import silenced
 from quaver.runtime.runner import Array, Input, Runner
-from quaver.silence import silenced
 
 FACTS = "quaver"  # the method of a file that gives what Quaver wrote about it, as JSON
 _SEAL, _SEALED = b"QUAVERPT", len(b"QUAVERPT") + hashlib.sha256().digest_size

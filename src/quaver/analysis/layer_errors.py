@@ -4,7 +4,7 @@ import math
 
 from torch import fx
 
-from quaver.analysis.records import LayerStatistics, TensorStatistics, WeightStatistics
+from quaver.analysis.findings import LayerStatistics, TensorStatistics, WeightStatistics
 from quaver.analysis.sites import Site, moved_from, stored_name
 from quaver.graph.nodes import is_dequantize, is_fake_quant, is_op, is_parameter, is_quantize, op_of, quantizer_of
 from quaver.program import EVAL, Program

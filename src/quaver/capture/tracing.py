@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from quaver.capture.inline import inline_no_grad
 from quaver.errors import CaptureError
-from quaver.silence import without_logs
+from quaver.log_suppression import without_logs
 
 
 @dataclass(frozen=True)

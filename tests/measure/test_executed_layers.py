@@ -11,8 +11,8 @@ import quaver
 from deployed import CONVOLUTIONS, Net
 from quaver.engines.openvino.inspection import _counted
 from quaver.errors import EngineError
+from quaver.measure.executed_layers import Layer, layers, products_in_int8, titles, totals
 from quaver.measure.int8_gaps import findings
-from quaver.measure.layers import Layer, layers, products_in_int8, titles, totals
 from quaver.runtime.artefact import provenance
 
 pytest.importorskip("onnxruntime")

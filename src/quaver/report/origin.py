@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from quaver.report.figures import Figures
 from quaver.report.gather import Run
+from quaver.report.headline import Figures
 
 
 @dataclass(frozen=True)

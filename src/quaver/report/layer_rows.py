@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from quaver.analysis.records import LayerStatistics, TensorStatistics, WeightStatistics
+from quaver.analysis.findings import LayerStatistics, TensorStatistics, WeightStatistics
 from quaver.program import OpRecord
 from quaver.program.history import PassApplied
 from quaver.program.reason import ComputedWith, Folded
