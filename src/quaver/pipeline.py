@@ -18,6 +18,8 @@ from quaver.passes import (
     QuantizationTransformPass,
 )
 from quaver.passes.add_quant_dequant import WITHOUT_WEIGHT
+from quaver.passes.base import concluded
+from quaver.passes.placement import place
 from quaver.passes.quantization_transform import OP_TYPES as WITH_WEIGHT
 from quaver.program import Program, Stage
 from quaver.quantizers import PACT
@@ -111,24 +113,28 @@ def preprocess(name: str | None, function: Any, what: str) -> Any:
 
 def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any], optimizer_func: Any) -> Program:
     """The two quantizing passes, as the config says."""
-    prepared = QuantizationTransformPass(
+    transform = QuantizationTransformPass(
         **shared_options(settings, QuantizationTransformPass),
         **functions,
         skip_pattern=settings.patterns,
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITH_WEIGHT],
         quantize_activations=not settings.quant_weight_only,
         optimizer_func=optimizer_func,
-    ).apply(program)
+    )
     if settings.quant_weight_only:
-        return prepared
-    return AddQuantDequantPass(
+        return transform.apply(program)
+    between = AddQuantDequantPass(
         **shared_options(settings, AddQuantDequantPass),
         **{name: function for name, function in functions.items() if name.startswith("act_")},
         skip_pattern=settings.patterns,
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITHOUT_WEIGHT],
         leave_outputs_float=True,
         leave_products_float=settings.leaves_products_float,
-    ).apply(prepared)
+    )
+    transform.check(program)
+    prepared = place(program, transform, between)  # both at once: each tensor is looked at with all that read it
+    prepared.optimizer_func = optimizer_func or program.optimizer_func
+    return concluded(prepared, program, transform, between)
 
 
 def _captured(model: nn.Module, example_inputs: Any) -> Program:

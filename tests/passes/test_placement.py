@@ -1,6 +1,7 @@
 """Where quantizers come to stand, on graphs of a few nodes."""
 
 from copy import copy
+from types import SimpleNamespace
 
 import torch
 
@@ -13,8 +14,12 @@ from quaver.program import EVAL, TRAIN, Stage
 OPENVINO = ENGINES["openvino"]
 
 
+def planner(plan, target=OPENVINO):
+    return SimpleNamespace(engine=target, plan=lambda ops, planned: (plan, {}))
+
+
 def placed(made, plan, *outputs, target=OPENVINO):
-    return place(made.program(*outputs), plan, {}, target)
+    return place(made.program(*outputs), planner(plan, target))
 
 
 def read_by(program, op, mode=EVAL):
@@ -165,7 +170,7 @@ def test_a_later_plan_adds_to_an_earlier_one_and_keeps_its_quantizers():
     made, first, second = two_convolutions()
     before = placed(made, {"first": weighted()}, first, second)
 
-    after = place(before, {"second": weighted()}, {}, OPENVINO)
+    after = place(before, planner({"second": weighted()}))
 
     assert after.quantizer("x") is before.quantizer("x")
     assert after.quantizer("first.weight") is before.quantizer("first.weight")
@@ -176,7 +181,7 @@ def test_a_plan_for_nothing_leaves_the_graphs_as_they_are():
     made, first, second = two_convolutions()
     program = made.program(first, second)
 
-    result = place(program, {}, {}, OPENVINO)
+    result = place(program, planner({}))
 
     for mode in (EVAL, TRAIN):
         assert [node.target for node in result.graphs[mode].nodes] == [node.target for node in program.graphs[mode].nodes]

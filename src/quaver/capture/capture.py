@@ -81,7 +81,7 @@ def capture_modes(
     )
     _add_constants(program, exported)
     program.training = model.training
-    return program.build()
+    return program
 
 
 def _check_names(model: nn.Module) -> None:

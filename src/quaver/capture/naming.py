@@ -39,9 +39,9 @@ class Naming:
             if is_written(node):
                 facts["written"] = True
             inputs = node.all_input_nodes
-            if node.op == "call_function" and inputs and all(is_parameter(one) for one in inputs):
+            if node.op == "call_function" and inputs and all(map(is_parameter, inputs)):
                 facts["constant"] = True
-            op = self._op(node, met)
+            op = self._op(node, met) if node.op == "call_function" else None
             node.meta = facts if op is None else facts | {"op": op}
 
     def _op(self, node: fx.Node, met: dict[Any, int]) -> Op | None:

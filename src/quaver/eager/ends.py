@@ -6,22 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import fx
 
 from quaver.eager.input_spec import InputSpec
 from quaver.errors import InputError
-from quaver.graph.nodes import is_fake_quant, ops_by_name
+from quaver.graph.nodes import ops_by_name
 from quaver.passes.placement import end_of
 from quaver.program import EVAL, Program
 from quaver.program.views import Executable
 from quaver.quantizers import Observer
-
-
-def unrounded_ends(graph: fx.Graph, quantized: Iterable[str]) -> dict[str, fx.Node]:
-    """For each of these ops the tensor that an engine writes for it, where nobody rounds that."""
-    ops = ops_by_name(graph)
-    ends = {name: end_of(ops[name]) for name in quantized}
-    return {name: last for name, last in ends.items() if not any(is_fake_quant(reader) for reader in last.users)}
 
 
 def observe_ends(program: Program, batches: Iterable[Any], specs: list[InputSpec]) -> None:
@@ -32,10 +24,13 @@ def observe_ends(program: Program, batches: Iterable[Any], specs: list[InputSpec
     lowering = program.engine.lowering()
     graph = lowering.run(program.graphs[EVAL])
     became = lowering.became()
-    watched = {name: role["output"] for name, role in program.placements.roles.items() if "output" in role}
-    ends = unrounded_ends(program.graphs[EVAL], watched)
+    outputs = {
+        name: program.quantizer(role["output"]) for name, role in program.placements.roles.items() if "output" in role
+    }
+    observers = {name: observer for name, observer in outputs.items() if isinstance(observer, Observer)}
+    ops = ops_by_name(program.graphs[EVAL])
     last = next(node for node in graph.nodes if node.op == "output")
-    last.args = ([became[node] for node in ends.values()],)
+    last.args = ([became[end_of(ops[name])] for name in observers],)
     run = Executable(program, graph)
     device = next((tensor.device for tensor in program.parameters()), None)
     with torch.no_grad():
@@ -43,7 +38,6 @@ def observe_ends(program: Program, batches: Iterable[Any], specs: list[InputSpec
             given = list(batch)[: len(specs)] if isinstance(batch, tuple | list) else [batch]
             if len(given) < len(specs):
                 raise InputError(f"convert: a batch has {len(given)} tensors, and the model takes {len(specs)}.")
-            for name, values in zip(ends, run(*(torch.as_tensor(value, device=device) for value in given)), strict=True):
-                observer = program.quantizer(watched[name])
-                assert isinstance(observer, Observer)
-                observer.observe(values)
+            values = run(*(torch.as_tensor(value, device=device) for value in given))
+            for observer, seen in zip(observers.values(), values, strict=True):
+                observer.observe(seen)

@@ -1,11 +1,11 @@
 """From a live model to a frozen program: traced with marks where its quantizers are, which then take their places."""
 
 import warnings
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,22 +17,28 @@ from quaver.capture.capture import capture_modes
 from quaver.capture.explain import depends_on_data
 from quaver.config.qat_config import QATConfig
 from quaver.eager.computed_weights import refuse_later_parametrizations, way_to_a_parameter
-from quaver.eager.ends import observe_ends, unrounded_ends
+from quaver.eager.ends import observe_ends
 from quaver.eager.input_spec import InputSpec
 from quaver.eager.layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.marks import mark
 from quaver.eager.signs import is_watching
+from quaver.engines import DEFAULT, Engine
 from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
-from quaver.graph.nodes import copy_graph, is_op, is_stored, op_of, ops_by_name, packet, quantizer_of, tensor_notes
-from quaver.operators import CONVOLUTIONS, WEIGHTED, facts, never_negative, weight_of
+from quaver.graph.nodes import is_op, op_of, packet
+from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, facts, never_negative, weight_of
 from quaver.passes import QuantizationFreezePass
+from quaver.passes.placement import Ops, place
 from quaver.passes.quantization_transform import is_unbatched
-from quaver.passes.reasons import why_float
-from quaver.passes.tensor_names import free_name, tensor_name
-from quaver.program import EVAL, InputTensor, Placements, Program, Stage
+from quaver.passes.quantizer_factory import Group, Plan, QuantizerFactory, planned_reads
+from quaver.passes.tensor_names import free_name
+from quaver.program import EVAL, InputTensor, OpPlan, Program
 from quaver.program.history import PassApplied
-from quaver.program.views import mount
-from quaver.quantizers import AbsMax, Observer, Quantizer
+from quaver.program.placements import Options
+from quaver.program.reason import Reason
+from quaver.quantizers import AbsMax, Quantizer
+
+LIVE = "live"
+"""The key of a plan's options under which a live layer's own quantizer stands."""
 
 
 def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, batches: Iterable[Any] = ()) -> Program:
@@ -49,8 +55,10 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, ba
     with torch.random.fork_rng(devices=devices):
         with _marked(net, layers):
             program = _captured(net, specs, device)
-        prepared = _Placing(program, layers).run()
-        prepared.history = (PassApplied.of("QAT", vars(config)),)
+        live = _LiveQuantizers(program, _plan(program.graphs[EVAL], layers))
+        prepared = place(program, live, factory=live)
+        prepared.training, prepared.history = False, (PassApplied.of("QAT", vars(config)),)
+        _warn_of_batchwise(prepared)
         observe_ends(prepared, batches, specs)
         return QuantizationFreezePass().apply(prepared)
 
@@ -141,130 +149,98 @@ def _captured(net: nn.Module, specs: list[InputSpec], device: torch.device | Non
     return program
 
 
-class _Placing:
-    """Puts quantizers in the place of marks, and in front of weights."""
-
-    def __init__(self, program: Program, layers: dict[str, tuple[Swapped, int]]) -> None:
-        self.program = program
-        self.layers = layers
-        self.graph = copy_graph(program.graphs[EVAL])
-        self.modules: dict[str, Quantizer] = {}
-        self.weights: dict[str, str] = {}
-        self.roles: dict[str, dict[str, str]] = {}
-        self.root = program.free_name("quantizers")
-
-    def run(self) -> Program:
-        marks = [node for node in self.graph.nodes if _is_mark(node)]
-        known: dict[fx.Node, bool] = {}
-        signed = {node: not never_negative(_source(node), known) for node in marks}
-        for node in marks:
-            layer, position = self.layers[node.args[1]]
-            quantizer = _quantizer(layer, position)
-            if layer._quaver_signs is not None and quantizer is not None:
-                # no forward yet: the graph says what one would show
-                quantizer.grid = replace(quantizer.grid, signed=signed[node])
-            source, readers = self.take_out(node)
-            if isinstance(layer, Weighted):
-                for reader in readers:
-                    self.place_weight(reader, layer)
-            if quantizer is not None:
-                self.place(source, readers, quantizer, position if isinstance(layer, Add) else None)
-        self.watch_ends()
-        return self.prepared()
-
-    def take_out(self, node: fx.Node) -> tuple[fx.Node, list[fx.Node]]:
-        """Remove a mark; give what it stood behind, and what reads it. Padding copies values: the mark moves behind it."""
-        source, readers = _source(node), list(node.users)
-        node.replace_all_uses_with(source)
-        self.graph.erase_node(node)
-        while len(readers) == 1 and facts(readers[0]).kind == "pad":
-            source, readers = readers[0], list(readers[0].users)
-        return source, readers
-
-    def place(self, source: fx.Node, readers: list[fx.Node], quantizer: Quantizer, position: int | None) -> None:
-        """Let these ops read ``source`` through the quantizer; one that rounds it in the same way already will do."""
-        for other in source.users:
-            if quantizer_of(other) and _alike(self.modules[quantizer_of(other)], quantizer):
-                title, call = quantizer_of(other), other
-                break
-        else:
-            title = free_name(tensor_name(source, self.graph, self.program.signature), self.modules)
-            call = self.call(title, source, quantizer)
+def _plan(graph: fx.Graph, layers: dict[str, tuple[Swapped, int]]) -> Plan:
+    """Take the marks out of a graph; give what they say: which ops are to read what through which of the live quantizers."""
+    marks = [node for node in graph.nodes if _is_mark(node)]
+    known: dict[fx.Node, bool] = {}
+    signed = {node: not never_negative(_source(node), known) for node in marks}
+    plan: Plan = defaultdict(OpPlan)
+    for node in marks:
+        layer, position = layers[node.args[1]]  # type: ignore[index]
+        quantizer = _quantizer(layer, position)
+        if layer._quaver_signs is not None and quantizer is not None:
+            # no forward yet: the graph says what one would show
+            quantizer.grid = replace(quantizer.grid, signed=signed[node])
+        read, readers = node, list(node.users)
+        while (
+            len(readers) == 1 and facts(readers[0]).kind == "pad"
+        ):  # padding copies values: what is rounded stands behind it
+            read, readers = readers[0], list(readers[0].users)
         for reader in readers:
-            if reader is not call:
-                reader.replace_input_with(source, call)
-                if is_op(reader):
-                    role = "input" if position is None else f"input{position}"
-                    self.roles.setdefault(op_of(reader).name, {})[role] = title
+            if isinstance(layer, Weighted):
+                _refuse_computed_weight(reader, layer)
+            if is_op(reader):
+                planned, name = plan[op_of(reader).name], op_of(reader).name
+                weight = {LIVE: layer.weight_quantizer} if isinstance(layer, Weighted) else planned.weight
+                own = {} if quantizer is None else {activation_inputs(reader).index(read): {LIVE: quantizer}}
+                plan[name] = OpPlan(weight, planned.inputs | own)
+    for node in marks:
+        node.replace_all_uses_with(_source(node))
+        graph.erase_node(node)
+    return dict(plan)
 
-    def place_weight(self, reader: fx.Node, layer: Weighted) -> None:
-        op = op_of(reader) if is_op(reader) else None
-        stored = None if op is None else weight_of(reader)
-        if op is None or op.type not in WEIGHTED or stored is None or not is_stored(stored):
-            raise ConversionError(
-                f"{layer.weight_quantizer.tensor!r}: the weight is computed anew in every forward (a parametrization, say), "
-                f"so there are no integers to store. {way_to_a_parameter(layer)}"
-            )
-        if op.type in CONVOLUTIONS and is_unbatched(reader):
-            raise ConversionError(f"{op.name!r}: its input has no batch dimension. Let the model add one.")
-        title = self.program_name(str(stored.target), layer.weight_quantizer)
-        placed = [user for user in stored.users if quantizer_of(user) == title]
-        reader.replace_input_with(stored, placed[0] if placed else self.call(title, stored, layer.weight_quantizer))
-        self.weights[title] = str(stored.target)
-        self.roles.setdefault(op.name, {})["weight"] = title
 
-    def program_name(self, parameter: str, quantizer: Quantizer) -> str:
-        """The name under which a weight's quantizer is known: the parameter's, unless two layers share the parameter."""
-        for title, known in self.modules.items():
-            if known is quantizer:
-                return title
-        return free_name(parameter, self.modules)
-
-    def call(self, title: str, tensor: fx.Node, quantizer: Quantizer) -> fx.Node:
-        self.modules[title] = quantizer
-        anchor = tensor
-        while anchor.next.op == "placeholder":  # inputs stay in front
-            anchor = anchor.next
-        with self.graph.inserting_after(anchor):
-            node = self.graph.create_node("call_module", f"{self.root}.{title}", (tensor, None))
-        node.meta = tensor_notes(tensor, quantizer=title, signed=quantizer.grid.signed)
-        return node
-
-    def watch_ends(self) -> None:
-        """An observer for what an op on integers gives, where no quantizer stands behind it."""
-        on_integers = [name for name, roles in self.roles.items() if any(role.startswith("input") for role in roles)]
-        titles: dict[fx.Node, str] = {}
-        for name, last in unrounded_ends(self.graph, on_integers).items():
-            if last not in titles:
-                titles[last] = free_name(tensor_name(last, self.graph, self.program.signature), self.modules)
-                self.modules[titles[last]] = Observer()
-            self.roles[name]["output"] = titles[last]
-
-    def prepared(self) -> Program:
-        batchwise = [name for name, quantizer in self.modules.items() if isinstance(quantizer, AbsMax)]
-        batchwise = [name for name in batchwise if name not in self.weights]
-        if batchwise:
-            warnings.warn(
-                f"{batchwise[0]!r} and the other activations have the range rule abs_max, which looks at each batch anew. "
-                "What is written has the range of the last training batch.",
-                QuaverWarning,
-                stacklevel=6,  # whoever called convert or save_quantized_model
-            )
-        placements = Placements(
-            root=self.root,
-            quantizers={title: f"{self.root}.{title}" for title in self.modules},
-            weights=self.weights,
-            roles=self.roles,
-            reasons=why_float(ops_by_name(self.graph), frozenset(self.roles), {}),
-            quantized=frozenset(self.roles),
+def _refuse_computed_weight(reader: fx.Node, layer: Weighted) -> None:
+    op = op_of(reader) if is_op(reader) else None
+    if op is None or op.type not in WEIGHTED or weight_of(reader) is None:
+        raise ConversionError(
+            f"{layer.weight_quantizer.tensor!r}: the weight is computed anew in every forward (a parametrization, say), "
+            f"so there are no integers to store. {way_to_a_parameter(layer)}"
         )
-        prepared = self.program.copy(graphs={EVAL: self.graph}, stage=Stage.PREPARED, placements=placements)
-        home = nn.Module()
-        for title, quantizer in self.modules.items():
-            mount(home, title, quantizer)
-        prepared._modules[self.root] = home
-        prepared.training = False
-        return prepared
+    if op.type in CONVOLUTIONS and is_unbatched(reader):
+        raise ConversionError(f"{op.name!r}: its input has no batch dimension. Let the model add one.")
+
+
+@dataclass(frozen=True)
+class _LiveQuantizers(QuantizerFactory):
+    """A plan whose options hold the live layers' own quantizers, and the factory that takes them from there."""
+
+    planned: Plan
+    engine: Engine = DEFAULT
+
+    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
+        """What the marks said."""
+        return self.planned, {}
+
+    def groups(self, graph: fx.Graph, plan: Plan) -> list[Group]:
+        """For each tensor those readers together that round it alike: live layers share nothing else."""
+        groups: list[Group] = []
+        for tensor, reads in planned_reads(graph, plan).items():
+            here: list[tuple[Quantizer, Group]] = []
+            for read in reads:
+                quantizer = plan[op_of(read.op).name].inputs[read.position][LIVE]
+                alike = next((group for other, group in here if _alike(other, quantizer)), None)
+                if alike is None:
+                    here.append((quantizer, Group([tensor], {}, [read])))
+                else:
+                    alike.reads.append(read)
+            groups += [group for _, group in here]
+        return groups
+
+    def weight_title(self, parameter: str, node: fx.Node, wanted: Options, placed: dict[str, Quantizer]) -> str:
+        """The parameter's name, unless another layer's quantizer rounds the same parameter."""
+        titles = [title for title, quantizer in placed.items() if quantizer is wanted[LIVE]]
+        return titles[0] if titles else free_name(parameter, placed)
+
+    def of_weight(self, title: str, weight: Tensor, node: fx.Node, wanted: Options) -> Quantizer:
+        """The layer's."""
+        return wanted[LIVE]  # type: ignore[no-any-return]
+
+    def of_group(self, title: str, group: Group, wanted: list[Options], signed: bool) -> Quantizer:
+        """That of the first layer that reads the tensor."""
+        return wanted[0][LIVE]  # type: ignore[no-any-return]
+
+
+def _warn_of_batchwise(prepared: Program) -> None:
+    batchwise = [name for name, quantizer in prepared.quantizers() if isinstance(quantizer, AbsMax)]
+    batchwise = [name for name in batchwise if name not in prepared.placements.weights]
+    if batchwise:
+        warnings.warn(
+            f"{batchwise[0]!r} and the other activations have the range rule abs_max, which looks at each batch anew. "
+            "What is written has the range of the last training batch.",
+            QuaverWarning,
+            stacklevel=5,  # whoever called convert or save_quantized_model
+        )
 
 
 def _is_mark(node: fx.Node) -> bool:

@@ -103,6 +103,12 @@ def calls(node: Any, *names: str) -> bool:
     return isinstance(node, fx.Node) and node.op == "call_function" and packet(node) in names
 
 
+def results(node: fx.Node) -> list[fx.Node]:
+    """The tensors an op gives: itself, or the parts of a split."""
+    parts = [user for user in node.users if calls(user, "getitem")]
+    return parts or [node]
+
+
 def argument(node: fx.Node, name: str, default: Any = None) -> Any:
     """An op's argument by its name in the schema, wherever the graph wrote it."""
     if name in node.kwargs:

@@ -6,11 +6,12 @@ from torch import fx
 
 from quaver.config.check import boolean, names
 from quaver.config.options import like, lists_options, option
-from quaver.graph.nodes import is_parameter, op_of, ops_by_name
+from quaver.graph.nodes import is_parameter, op_of, results
 from quaver.operators import OP_TYPES, WEIGHTED, activation_inputs, ends_layer, moves_values
-from quaver.passes.placement import place, results, strip
+from quaver.passes.placement import Ops
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
-from quaver.program import EVAL, TRAIN, OpPlan, Program
+from quaver.passes.quantizer_factory import Plan
+from quaver.program import EVAL, TRAIN, OpPlan
 from quaver.program.reason import Because, Reason
 
 WITHOUT_WEIGHT = OP_TYPES - WEIGHTED
@@ -33,24 +34,22 @@ class AddQuantDequantPass(InputQuantizers):
     leave_outputs_float: bool = option(False, boolean(), "Ops that only move values to an output stay float.")
     leave_products_float: bool = option(False, boolean(), "Matrix products of two activations stay float.")
 
-    def rewrite(self, program: Program) -> Program:
-        """Plan a quantizer for the inputs of the listed ops."""
-        plan: dict[str, OpPlan] = {}
+    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
+        """The inputs of the listed ops."""
+        plan: Plan = {}
         declined: dict[str, Reason] = {}
-        trained = ops_by_name(program.graphs[TRAIN])
-        ops = ops_by_name(strip(program.graphs[EVAL]))
-        for name, node in ops.items():
+        for name, node in ops[EVAL].items():
             op = op_of(node)
-            if op.type not in self.quantizable_op_type or name in program.placements.plan:
+            if op.type not in self.quantizable_op_type or name in planned:
                 continue
             inputs = activation_inputs(node)
-            if why := skipped_by(op, self.skip_pattern) or self.decline(node, inputs, trained.get(name)):
+            if why := skipped_by(op, self.skip_pattern) or self.decline(node, inputs, ops[TRAIN].get(name)):
                 declined[name] = why
             else:
                 plan[name] = OpPlan(None, dict.fromkeys(self.rounded(node, inputs), self.input_options(op)))
         if self.leave_outputs_float:
-            self.drop_outputs(ops, program.placements.plan | plan, plan, declined)
-        return place(program, plan, declined, self.engine)
+            self.drop_outputs(ops[EVAL], planned | plan, plan, declined)
+        return plan, declined
 
     def decline(self, node: fx.Node, inputs: list[fx.Node], twin: fx.Node | None) -> Because | None:
         """Why the op stays float, or nothing."""
@@ -70,9 +69,7 @@ class AddQuantDequantPass(InputQuantizers):
                     return [other for other in range(len(inputs)) if other != position]
         return list(range(len(inputs)))
 
-    def drop_outputs(
-        self, ops: dict[str, fx.Node], wanted: dict[str, OpPlan], plan: dict[str, OpPlan], declined: dict[str, Reason]
-    ) -> None:
+    def drop_outputs(self, ops: dict[str, fx.Node], wanted: Plan, plan: Plan, declined: dict[str, Reason]) -> None:
         """Take ops that only move values out of the plan again, where nothing behind them computes on integers."""
         useful: set[fx.Node] = set()
         for name, node in reversed(ops.items()):

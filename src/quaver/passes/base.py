@@ -17,6 +17,11 @@ class Pass(ABC):
 
     def apply(self, program: Program) -> Program:
         """The program with this pass applied; the one given is left as it was."""
+        self.check(program)
+        return concluded(self.rewrite(program), program, self)
+
+    def check(self, program: Program) -> None:
+        """Refuse a program that the pass is not for."""
         name = type(self).__name__
         if not isinstance(program, Program):
             raise StageError(f"{name}: takes a Program, not {type(program).__name__}. quaver.capture makes one of a model.")
@@ -25,12 +30,16 @@ class Pass(ABC):
             raise StageError(f"{name}: the program is {program.stage.value}, and the pass needs {wanted}. {self.otherwise}")
         if program.for_test:
             raise StageError(f"{name}: the program is an evaluation view. Apply passes to the program it was cloned from.")
-        result = self.rewrite(program)
-        for graph in result.graphs.values():
-            graph.lint()
-        result.history = (*program.history, PassApplied.of(type(self).__qualname__, vars(self)))
-        return result
 
     @abstractmethod
     def rewrite(self, program: Program) -> Program:
         """The pass itself."""
+
+
+def concluded(result: Program, program: Program, *passes: Pass) -> Program:
+    """What passes made of a program: its graphs checked, the passes in its history."""
+    for graph in result.graphs.values():
+        graph.lint()
+    applied = [PassApplied.of(type(one).__qualname__, vars(one)) for one in passes]
+    result.history = (*program.history, *applied)
+    return result

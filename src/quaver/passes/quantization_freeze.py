@@ -169,13 +169,9 @@ class _Freezing:
         axis = channel_axis(op.type) % parameter.dim()
         norm = foldable_batch_norm(op_node)
         if norm is not None:
-            gamma, beta, mean, variance = (
-                self.value(argument(norm, key)) for key in ("weight", "bias", "running_mean", "running_var")
-            )
-            assert mean is not None
-            assert variance is not None
-            bias = self.value(argument(op_node, "bias"))
-            factor, bias = fold_batch_norm(scale, bias, gamma, beta, mean, variance, argument(norm, "eps"))
+            statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var")]
+            values: list[Any] = [self.value(node) for node in (argument(op_node, "bias"), *statistics)]
+            factor, bias = fold_batch_norm(scale, *[*values, argument(norm, "eps")])
             integers, scale = turn_sign(integers, scale, factor, axis)
             self.set_bias(op_node, self.store(f"{op.name}.bias", bias))
             norm.replace_all_uses_with(op_node)

@@ -8,10 +8,11 @@ from torch import fx
 from quaver.config.check import anything, boolean, names
 from quaver.config.options import like, lists_options, option
 from quaver.config.quantization_options import SaturationOption, WeightOptions, WeightRange
-from quaver.graph.nodes import Op, is_parameter, op_of, ops_by_name, rank_of
+from quaver.graph.nodes import Op, is_parameter, op_of, rank_of
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, weight_of
-from quaver.passes.placement import place, strip
+from quaver.passes.placement import Ops
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
+from quaver.passes.quantizer_factory import Plan
 from quaver.program import EVAL, TRAIN, OpPlan, Program
 from quaver.program.placements import Options
 from quaver.program.reason import Because, Reason
@@ -56,11 +57,16 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
         return options | {"pairs": True} if self.bounds_pairs else options
 
     def rewrite(self, program: Program) -> Program:
-        """Plan a quantizer for the weight and every input of the listed ops."""
-        plan: dict[str, OpPlan] = {}
+        """Quantizers where `plan` says."""
+        prepared = super().rewrite(program)
+        prepared.optimizer_func = self.optimizer_func or program.optimizer_func
+        return prepared
+
+    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
+        """The weight and every input of the listed ops."""
+        plan: Plan = {}
         declined: dict[str, Reason] = {}
-        trained = ops_by_name(program.graphs[TRAIN])
-        for name, node in ops_by_name(strip(program.graphs[EVAL])).items():
+        for name, node in ops[EVAL].items():
             op = op_of(node)
             if op.type not in self.quantizable_op_type:
                 continue
@@ -73,7 +79,7 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
                     declined[name] = Because("its weight is not a matrix on the right-hand side")
                 else:
                     declined[name] = Because("its weight is computed by the model, not a parameter of it")
-            elif unfit := unquantizable(activation_inputs(node), trained.get(name)):
+            elif unfit := unquantizable(activation_inputs(node), ops[TRAIN].get(name)):
                 declined[name] = unfit
             elif op.type in CONVOLUTIONS and is_unbatched(node):
                 declined[name] = Because("its input has no batch dimension")
@@ -81,9 +87,7 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
                 plan[name] = OpPlan(
                     self.weight_options(op), {0: self.input_options(op)} if self.quantize_activations else {}
                 )
-        prepared = place(program, plan, declined, self.engine)
-        prepared.optimizer_func = self.optimizer_func or program.optimizer_func
-        return prepared
+        return plan, declined
 
 
 def is_unbatched(node: fx.Node) -> bool:

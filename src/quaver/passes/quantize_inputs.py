@@ -1,6 +1,7 @@
 """What the two quantizing passes share: how they quantize the inputs of ops, and the ops that they leave float."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,9 +15,11 @@ from quaver.config.quantization_options import QuantizerOptions, SharedOptions, 
 from quaver.config.scopes import contains
 from quaver.graph.nodes import Op, argument, calls, dtype_of, is_written
 from quaver.passes.base import Pass
-from quaver.program import Stage
+from quaver.passes.placement import Ops, place
+from quaver.passes.quantizer_factory import Plan
+from quaver.program import Program, Stage
 from quaver.program.placements import Options
-from quaver.program.reason import Because, SkipPattern
+from quaver.program.reason import Because, Reason, SkipPattern
 
 
 def skipped_by(op: Op, patterns: str | Iterable[str]) -> SkipPattern | None:
@@ -31,11 +34,11 @@ def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> Because | None
     """Why no pass can quantize the inputs of an op, whose ``twin`` is the same op in training; or nothing."""
     if not is_float(inputs):
         return Because("its inputs are not floating-point tensors")
-    if any(is_padded_with_infinity(value) for value in inputs):
+    if any(map(is_padded_with_infinity, inputs)):
         return Because("its input is padded with infinity, which no grid holds")
     if twin is None:
         return Because("it runs only in evaluation, so training cannot find its range")
-    if any(is_written(value) for value in (*inputs, twin, *twin.all_input_nodes)):
+    if any(map(is_written, (*inputs, twin, *twin.all_input_nodes))):
         return Because("the model writes into this tensor in place (an assignment to a slice, say); build a new one instead")
     return None
 
@@ -50,7 +53,7 @@ def is_padded_with_infinity(node: fx.Node) -> bool:
 
 def is_float(tensors: list[fx.Node]) -> bool:
     """Whether there are tensors, all of them floating-point as far as is known."""
-    dtypes = [dtype_of(tensor) for tensor in tensors]
+    dtypes = list(map(dtype_of, tensors))
     return bool(tensors) and all(dtype is None or dtype.is_floating_point for dtype in dtypes)
 
 
@@ -72,6 +75,14 @@ class InputQuantizers(TargetOption, QuantizerOptions, SkipOption, Pass):
     act_quantize_func: Any = option(None, anything(), "Your own quantizer of activations.")
     act_preprocess_func: Any = option(None, anything(), "What stands in front of a quantizer of activations.")
     quantizable_op_type: tuple[str, ...] | list[str] = option((), names(()), "The types of the ops to quantize.")
+
+    @abstractmethod
+    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
+        """What to quantize beside what is planned already, and what is declined and why."""
+
+    def rewrite(self, program: Program) -> Program:
+        """Quantizers where `plan` says."""
+        return place(program, self)
 
     def input_options(self, op: Op) -> Options:
         """What the quantizer of an op's input is made from."""

@@ -18,8 +18,8 @@ def refuse_not_finite(program: Program) -> None:
 
     Other buffers may hold Inf, such as the mask of an attention.
     """
-    named = dict.fromkeys(node.target for node in program.graphs[EVAL].nodes if node.op == "get_attr")
-    bad = [name for name in named if not _is_fine(name, read(program, name))]
+    named = {node.target: read(program, node.target) for node in program.graphs[EVAL].nodes if node.op == "get_attr"}
+    bad = [name for name, value in named.items() if not _is_fine(name, value)]
     bad += [
         node.args[0].name for node in program.graphs[EVAL].nodes if is_quantize(node) and not math.isfinite(node.args[1])
     ]

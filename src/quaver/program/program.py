@@ -89,7 +89,8 @@ class Program(nn.Module):
         return list(self._run(TRAIN if self.training else EVAL, tensors))
 
     def _run(self, mode: str, tensors: Sequence[Tensor]) -> Any:
-        run = self._graph_to_run(mode)
+        self._build(mode)
+        run = self._compiled[mode]
         try:
             return run(*tensors)
         except RuntimeError:  # torch cannot tell what view(n, -1) makes of nothing
@@ -100,15 +101,17 @@ class Program(nn.Module):
             a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape)) for a, b in zip(one, two, strict=True)
         ]
 
-    def _graph_to_run(self, mode: str) -> Executable:
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def _build(self, mode: str) -> bool:
+        """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code."""
         if mode not in self._compiled:
-            self.build()
-        return self._compiled[mode]
+            self._compiled[mode] = Executable(self, self.lowered() if mode == EVAL else self.graphs[mode])
+        return True
 
     def build(self) -> "Program":
-        """Turn the graphs into code now, so that ``torch.compile`` finds only the code."""
-        for mode, graph in self.graphs.items():
-            self._compiled[mode] = Executable(self, self.lowered() if mode == EVAL else graph)
+        """Turn the graphs into code now; without it, each is when it first runs."""
+        for mode in self.graphs:
+            self._build(mode)
         return self
 
     def lowered(self) -> fx.Graph:
@@ -187,7 +190,7 @@ class Program(nn.Module):
         twin = Program(tensors or self, graphs, self.signature, **(fields | changes))
         twin.training = self.training and twin.stage.trains and not twin.for_test
         twin.optimizer_func = self.optimizer_func
-        return twin.build()
+        return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Program":
         tensors = nn.Module()
@@ -209,8 +212,8 @@ class Program(nn.Module):
 
     def quantizers(self) -> Iterator[tuple[str, Quantizer]]:
         """Every quantizer with the name of its tensor."""
-        for name in self.placements.quantizers:
-            yield name, self.quantizer(name)
+        placed = self.placements.quantizers
+        return zip(placed, [read(self, path) for path in placed.values()], strict=True)
 
     def quantizer(self, name: str) -> Quantizer:
         """The quantizer of a tensor."""

@@ -25,7 +25,7 @@ def with_synced_statistics(program: Program) -> Program:
         synced.meta = dict(node.meta)
         node.replace_all_uses_with(synced)
         graph.erase_node(node)
-    return twin.build()
+    return twin
 
 
 def with_fixed_statistics(program: Program) -> Program:
@@ -38,7 +38,7 @@ def with_fixed_statistics(program: Program) -> Program:
     for node in list(graph.nodes):
         if node.op == "call_function" and packet(node) == "add_" and _counts_batches(node) and not node.users:
             graph.erase_node(node)
-    return twin.build()
+    return twin
 
 
 @torch.no_grad()

@@ -5,10 +5,10 @@ from torch import fx
 
 from quaver.engines.executorch.step_limits import fit_steps
 from quaver.errors import StageError
-from quaver.graph.nodes import copy_graph, is_dequantize, is_quantize, is_written, op_of, ops_by_name, tensor_notes
+from quaver.graph.nodes import copy_graph, is_dequantize, is_quantize, is_written, op_of, ops_by_name, results, tensor_notes
 from quaver.grid import Grid
 from quaver.operators import activation_inputs, moves_values, never_negative
-from quaver.passes.placement import end_of, results
+from quaver.passes.placement import end_of
 from quaver.passes.quantized_ops import pair
 from quaver.program import EVAL, Program, Stage
 from quaver.quantizers.arithmetic import scale_of
