@@ -5,7 +5,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,19 +22,18 @@ from quaver.eager.input_spec import InputSpec
 from quaver.eager.layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.marks import mark
 from quaver.eager.signs import is_watching
-from quaver.engines import DEFAULT, Engine
+from quaver.engines import DEFAULT
 from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
-from quaver.graph.nodes import is_op, op_of, packet
+from quaver.graph.nodes import calls, is_op, op_of
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, facts, never_negative, weight_of
 from quaver.passes import QuantizationFreezePass
-from quaver.passes.placement import Ops, place
+from quaver.passes.placement import place
 from quaver.passes.quantization_transform import is_unbatched
-from quaver.passes.quantizer_factory import Group, Plan, QuantizerFactory, planned_reads
+from quaver.passes.quantizer_groups import Group, Plan, QuantizerSource, planned_reads
 from quaver.passes.tensor_names import free_name
 from quaver.program import EVAL, InputTensor, OpPlan, Program
 from quaver.program.history import PassApplied
 from quaver.program.placements import Options
-from quaver.program.reason import Reason
 from quaver.quantizers import AbsMax, Quantizer
 
 LIVE = "live"
@@ -55,8 +54,8 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, ba
     with torch.random.fork_rng(devices=devices):
         with _marked(net, layers):
             program = _captured(net, specs, device)
-        live = _LiveQuantizers(program, _plan(program.graphs[EVAL], layers))
-        prepared = place(program, live, factory=live)
+        plan = _plan(program.graphs[EVAL], layers)
+        prepared = place(program, DEFAULT, lambda *_: (plan, {}), factory=_LiveQuantizers(program))
         prepared.training, prepared.history = False, (PassApplied.of("QAT", vars(config)),)
         _warn_of_batchwise(prepared)
         observe_ends(prepared, batches, specs)
@@ -151,7 +150,7 @@ def _captured(net: nn.Module, specs: list[InputSpec], device: torch.device | Non
 
 def _plan(graph: fx.Graph, layers: dict[str, tuple[Swapped, int]]) -> Plan:
     """Take the marks out of a graph; give what they say: which ops are to read what through which of the live quantizers."""
-    marks = [node for node in graph.nodes if _is_mark(node)]
+    marks = [node for node in graph.nodes if calls(node, "quantizer_mark")]
     known: dict[fx.Node, bool] = {}
     signed = {node: not never_negative(_source(node), known) for node in marks}
     plan: Plan = defaultdict(OpPlan)
@@ -172,7 +171,11 @@ def _plan(graph: fx.Graph, layers: dict[str, tuple[Swapped, int]]) -> Plan:
             if is_op(reader):
                 planned, name = plan[op_of(reader).name], op_of(reader).name
                 weight = {LIVE: layer.weight_quantizer} if isinstance(layer, Weighted) else planned.weight
-                own = {} if quantizer is None else {activation_inputs(reader).index(read): {LIVE: quantizer}}
+                own = (
+                    {}
+                    if quantizer is None
+                    else {activation_inputs(reader).index(read): {LIVE: quantizer, "bits": quantizer.grid.bits}}
+                )
                 plan[name] = OpPlan(weight, planned.inputs | own)
     for node in marks:
         node.replace_all_uses_with(_source(node))
@@ -191,16 +194,8 @@ def _refuse_computed_weight(reader: fx.Node, layer: Weighted) -> None:
         raise ConversionError(f"{op.name!r}: its input has no batch dimension. Let the model add one.")
 
 
-@dataclass(frozen=True)
-class _LiveQuantizers(QuantizerFactory):
-    """A plan whose options hold the live layers' own quantizers, and the factory that takes them from there."""
-
-    planned: Plan
-    engine: Engine = DEFAULT
-
-    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
-        """What the marks said."""
-        return self.planned, {}
+class _LiveQuantizers(QuantizerSource):
+    """Takes the live layers' own quantizers, which a plan's options hold."""
 
     def groups(self, graph: fx.Graph, plan: Plan) -> list[Group]:
         """For each tensor those readers together that round it alike: live layers share nothing else."""
@@ -208,7 +203,7 @@ class _LiveQuantizers(QuantizerFactory):
         for tensor, reads in planned_reads(graph, plan).items():
             here: list[tuple[Quantizer, Group]] = []
             for read in reads:
-                quantizer = plan[op_of(read.op).name].inputs[read.position][LIVE]
+                quantizer = plan[op_of(read[0]).name].inputs[read[1]][LIVE]
                 alike = next((group for other, group in here if _alike(other, quantizer)), None)
                 if alike is None:
                     here.append((quantizer, Group([tensor], {}, [read])))
@@ -222,13 +217,9 @@ class _LiveQuantizers(QuantizerFactory):
         titles = [title for title, quantizer in placed.items() if quantizer is wanted[LIVE]]
         return titles[0] if titles else free_name(parameter, placed)
 
-    def of_weight(self, title: str, weight: Tensor, node: fx.Node, wanted: Options) -> Quantizer:
-        """The layer's."""
-        return wanted[LIVE]  # type: ignore[no-any-return]
-
-    def of_group(self, title: str, group: Group, wanted: list[Options], signed: bool) -> Quantizer:
-        """That of the first layer that reads the tensor."""
-        return wanted[0][LIVE]  # type: ignore[no-any-return]
+    def quantizer(self, title: str, options: Options) -> Quantizer:
+        """The layer's own."""
+        return options[LIVE]  # type: ignore[no-any-return]
 
 
 def _warn_of_batchwise(prepared: Program) -> None:
@@ -243,13 +234,9 @@ def _warn_of_batchwise(prepared: Program) -> None:
         )
 
 
-def _is_mark(node: fx.Node) -> bool:
-    return node.op == "call_function" and packet(node) == "quantizer_mark"
-
-
 def _source(node: fx.Node) -> fx.Node:
     """What a mark, or several in a row, stand behind."""
-    while _is_mark(node):
+    while calls(node, "quantizer_mark"):
         node = node.args[0]  # type: ignore[assignment]
     return node
 
