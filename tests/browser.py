@@ -9,7 +9,8 @@ import subprocess
 import tempfile
 import time
 
-import pytest
+from limits import AN_HOUR
+from needs import lacking
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
@@ -27,12 +28,10 @@ FLAGS = (
 
 
 def executable():
-    """The browser's path; the test is left out where there is none, except in CI."""
+    """The browser's path."""
     found = next((path for path in map(shutil.which, NAMES) if path), None)
     if found is None:
-        if os.environ.get("QUAVER_NEEDS_BROWSER"):
-            pytest.fail("no browser was found, and CI must have one")
-        pytest.skip("no Chromium here")
+        lacking("browser", f"no browser was found ({', '.join(NAMES)})")
     return found
 
 
@@ -40,10 +39,11 @@ class Browser:
     """One browser process; `open` gives pages. What goes wrong on a page is kept in its ``errors``."""
 
     def __init__(self):
+        program = executable()  # may skip the test: nothing is left behind that another test would stumble over
         self.folder = tempfile.TemporaryDirectory(prefix="quaver-browser-", ignore_cleanup_errors=True)
         theirs_in, self.write = os.pipe()
         self.read, theirs_out = os.pipe()
-        command = [executable(), *FLAGS, f"--user-data-dir={self.folder.name}", "about:blank"]
+        command = [program, *FLAGS, f"--user-data-dir={self.folder.name}", "about:blank"]
         self.process = subprocess.Popen(
             ["bash", "-c", 'exec "$@" 3<&"$IN" 4>&"$OUT"', "browser", *command],
             pass_fds=(theirs_in, theirs_out),
@@ -69,7 +69,7 @@ class Browser:
             if page is not None:
                 page.heard(answer)
 
-    def _next(self, seconds=60):
+    def _next(self, seconds=AN_HOUR):
         end = time.monotonic() + seconds
         while b"\0" not in self.pending:
             ready, _, _ = select.select([self.read], [], [], max(end - time.monotonic(), 0))
@@ -127,7 +127,7 @@ class Page:
         assert "exceptionDetails" not in result, result["exceptionDetails"]
         return result["result"].get("value")
 
-    def wait(self, expression, seconds=30):
+    def wait(self, expression, seconds=AN_HOUR):
         end = time.monotonic() + seconds
         while not self.value(f"Boolean({expression})"):
             assert time.monotonic() < end, f"never came true: {expression}"

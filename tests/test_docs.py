@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+import quaver
+
 ROOT = Path(__file__).parent.parent
 
 
 PAGES = ["README.md", "docs/guide.md", "docs/training.md", "docs/analysis_and_report.md", "docs/eager.md", "docs/porting.md"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_every_python_snippet_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     snippets = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
@@ -34,7 +37,7 @@ def test_a_page_in_chinese_has_the_snippets_and_sections_of_the_english_one(page
 
 
 def test_links_between_pages_lead_somewhere():
-    pages = [ROOT / "README.md", ROOT / "README.zh.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     broken = [
         f"{page.name}: {target}"
         for page in pages
@@ -43,3 +46,10 @@ def test_links_between_pages_lead_somewhere():
     ]
 
     assert broken == []
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = {page.stem for page in (ROOT / "docs" / "api").glob("*.md")}
+    explained = re.findall(r"^::: quaver\.(?:\w+\.)*(\w+)", (ROOT / "docs" / "api" / "index.md").read_text(), re.MULTILINE)
+
+    assert set(quaver.__all__) == {*explained, "QuaverError", *pages & set(quaver.__all__)}

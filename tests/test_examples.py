@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from limits import AN_HOUR
+
+pytestmark = pytest.mark.slow
+
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
@@ -11,7 +15,7 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 def test_an_example_runs_to_its_end(script, tmp_path):
     if script.stem.startswith("lightning"):
         pytest.importorskip("lightning")
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=AN_HOUR)
 
     assert done.returncode == 0, done.stderr
     assert "int8" in done.stdout

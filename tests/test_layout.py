@@ -10,6 +10,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "quaver"
 ORDER = [
     "errors",
+    "checking",
     "locks",
     "files",
     "reading",
@@ -22,8 +23,8 @@ ORDER = [
     "graph",
     "operators",
     "engines/*.py",
-    "config",
     "quantizers",
+    "config",
     "int8",
     "program",
     "data",

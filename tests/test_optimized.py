@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 import quaver
+from limits import AN_HOUR
+
+pytestmark = pytest.mark.slow
 
 SOURCE = Path(quaver.__file__).parent
 
@@ -48,7 +52,7 @@ def test_what_is_refused_is_refused_under_minus_o(tmp_path):
     beside.write_text(json.dumps(json.loads(beside.read_text()) | {"checksum": "another"}))
 
     command = [sys.executable, "-O", "-c", REFUSALS, str(good), str(changed)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=AN_HOUR)
 
     expected = ["StorageError", "InputError", "InputError", "ConfigError", "InputError", "ConfigError", "ConfigError"]
     assert done.stdout.splitlines() == [*expected, "StorageError", "(1, 2, 6, 6)"], done.stderr[-2000:]

@@ -11,6 +11,8 @@ import quaver
 from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.sites import activations
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def batches():

@@ -8,6 +8,8 @@ import quaver
 from quaver.config.recipe import STATISTICS
 from quaver.errors import QuaverWarning
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def batches():

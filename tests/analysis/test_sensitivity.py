@@ -10,6 +10,8 @@ from quaver.graph.nodes import is_op, op_of
 from quaver.program import EVAL
 from quaver.program.views import Executable
 
+pytestmark = pytest.mark.slow
+
 CLASSES = 4
 PLAIN = {"saturation_safe": False}  # weights that nobody trained are bounded a lot; that is not what is asked here
 

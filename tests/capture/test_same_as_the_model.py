@@ -227,6 +227,7 @@ def test_a_module_that_is_called_twice(images):
     assert_same(Twice(), images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prepare", [False, True])
 @pytest.mark.parametrize("training", [True, False])
 def test_compiled_equals_eager(net, images, prepare, training):

@@ -49,6 +49,7 @@ def test_evaluation_equals_the_model_to_float_rounding(net, images):
     torch.testing.assert_close(given, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_twenty_steps_of_training_give_the_losses_of_the_float_model(net, images, config):
     twin = copy.deepcopy(net)

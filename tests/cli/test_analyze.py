@@ -11,6 +11,8 @@ from quaver.cli.main import app
 from quaver.data.binary import BinaryWriter
 from tiny import net
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):

@@ -15,6 +15,8 @@ from quaver.measure.footprint import Memory
 pytest.importorskip("onnxruntime")
 ov = pytest.importorskip("openvino")
 
+pytestmark = pytest.mark.slow
+
 RECORDS = [{"name": name} for name in CONVOLUTIONS]
 SKIPPED = {"name": "middle", "quantized": False, "reason": "its scope 'middle' contains the skip pattern 'mid'"}
 

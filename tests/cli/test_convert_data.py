@@ -11,6 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from children import child
+from limits import AN_HOUR
 from quaver.cli.main import app
 from quaver.data.binary import load_binary
 from quaver.data.images import read_image
@@ -246,7 +247,7 @@ def started(place):
     (place / "list.txt").write_text("sub folder/1.png 1\n" * 200_000)
     command = [sys.executable, "-m", "quaver", "convert-data", "images", "list.txt", "out.bin", "--workers", "2"]
     with child(command, cwd=place) as conversion:
-        until = time.monotonic() + 60
+        until = time.monotonic() + AN_HOUR
         while not os.path.exists(".out.bin.draft") or os.path.getsize(".out.bin.draft") < 5_000_000:
             assert time.monotonic() < until
             assert conversion.poll() is None
@@ -254,13 +255,14 @@ def started(place):
         yield conversion
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_the_old_file_and_no_draft(place):
     convert(*SMALL)
     before = (place / "out.bin").read_bytes()
 
     with started(place) as conversion:
         conversion.send_signal(signal.SIGINT)
-        _, errors = conversion.communicate(timeout=60)
+        _, errors = conversion.communicate(timeout=AN_HOUR)
 
     assert conversion.returncode == 130
     assert errors.strip() == "stopped."
@@ -269,13 +271,14 @@ def test_ctrl_c_leaves_the_old_file_and_no_draft(place):
     assert report()["images"] == 12
 
 
+@pytest.mark.slow
 def test_kill_9_leaves_the_old_file_and_the_next_run_the_new_one_and_no_draft(place):
     convert(*SMALL)
     before, full_list = (place / "out.bin").read_bytes(), (place / "list.txt").read_text()
 
     with started(place) as conversion:
         conversion.kill()
-        conversion.communicate(timeout=60)
+        conversion.communicate(timeout=AN_HOUR)
 
     assert conversion.returncode == -signal.SIGKILL
     assert (place / "out.bin").read_bytes() == before

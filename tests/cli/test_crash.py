@@ -10,6 +10,9 @@ import pytest
 
 import quaver
 from children import child
+from limits import AN_HOUR
+
+pytestmark = pytest.mark.slow
 
 TESTS, SOURCE = Path(__file__).parent.parent, Path(quaver.__file__).parent.parent
 
@@ -49,7 +52,7 @@ def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("crash")
     environment = os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"}
     with child([sys.executable, "-c", KILLING], cwd=place, env=environment) as process:
-        output, errors = process.communicate(timeout=300)
+        output, errors = process.communicate(timeout=AN_HOUR)
     assert process.returncode == 0, errors
     return place, json.loads(output.splitlines()[-1])
 

@@ -9,13 +9,16 @@ import pytest
 
 import quaver
 from children import child
+from limits import AN_HOUR
 from quaver.data import Loader, open_dataset
 from quaver.training.classification import Classification
+
+pytestmark = pytest.mark.slow
 
 
 def run(*args, cwd, **options):
     command = [sys.executable, "-m", "quaver", *args]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, **options)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=AN_HOUR, **options)
 
 
 @pytest.fixture(scope="module")
@@ -88,13 +91,13 @@ def test_ctrl_c_leaves_no_files(tmp_path):
     command = [sys.executable, "-m", "quaver", "demo", "--out", "out", "--epochs", "500"]
 
     with child(command, cwd=place, env=os.environ | {"TMPDIR": str(scratch)}) as demo:
-        until = time.monotonic() + 60
+        until = time.monotonic() + AN_HOUR
         while not list(scratch.rglob("metrics.jsonl")):  # it trains
             assert time.monotonic() < until
             assert demo.poll() is None, demo.stderr.read()
             time.sleep(0.05)
         demo.send_signal(signal.SIGINT)
-        _, errors = demo.communicate(timeout=60)
+        _, errors = demo.communicate(timeout=AN_HOUR)
 
     assert demo.returncode == 130
     assert "stopped." in errors

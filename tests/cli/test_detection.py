@@ -15,6 +15,8 @@ from quaver.experiment.start import start
 from quaver.training.ranks import Ranks
 from shapes import write_shapes
 
+pytestmark = pytest.mark.slow
+
 SIZE = 32
 ANCHORS = (9, 9, 12, 12, 15, 15, 18, 18, 22, 22, 26, 26, 30, 30, 36, 36, 44, 44)
 MODEL = ["--model", "yolov3_mobilenet_v1", "--model_options", "scale=0.25", "--image_shape", f"3,{SIZE},{SIZE}"]

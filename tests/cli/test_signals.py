@@ -9,6 +9,9 @@ import pytest
 
 import quaver
 from children import child
+from limits import AN_HOUR
+
+pytestmark = pytest.mark.slow
 
 TESTS, SOURCE = Path(__file__).parent.parent, Path(quaver.__file__).parent.parent
 
@@ -51,7 +54,7 @@ def runs(tmp_path_factory):
     place = tmp_path_factory.mktemp("signals")
     environment = os.environ | {"PYTHONPATH": f"{SOURCE}{os.pathsep}{TESTS}", "OMP_NUM_THREADS": "1"}
     with child([sys.executable, "-c", STOPPING], cwd=place, env=environment) as process:
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=AN_HOUR)
     assert process.returncode == 0, errors
     return place, json.loads(output.splitlines()[-1])
 

@@ -22,6 +22,8 @@ from quaver.data import Loader, open_dataset
 from quaver.experiment import results
 from quaver.training.classification import Classification
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["--model", "tiny:net", "--image_shape", "3,8,8", "--batch_size", "128", "--use_gpu", "false"]
 
 

@@ -89,7 +89,7 @@ def test_every_option_of_the_config_reaches_the_passes():
     program = quaver.quant_aware(nn.Conv2d(3, 4, 3), OTHERS, example_inputs=(torch.randn(1, 3, 8, 8),))
 
     for kind, step in zip((QuantizationTransformPass, AddQuantDequantPass), program.history, strict=True):
-        assert [name for name in OTHERS if name in options_of(kind) and f"{name}={OTHERS[name]!r}" not in step] == []
+        assert [name for name in OTHERS if name in options_of(kind) and f"{name}={OTHERS[name]!r}" not in step.words()] == []
     assert OTHERS.keys() == options_of(QuantConfig).keys() - IN_OTHER_WORDS - {"quantize_op_types"}
     assert OTHERS.keys() <= options_of(QuantizationTransformPass).keys()
 
@@ -163,7 +163,7 @@ from quaver.eager.quantizer_factory import QuantizerFactory
 
 config = load_recipe(None, {"patience": "4"}, "quantize").quantize.quant_config()
 program = quaver.quant_aware(torch.nn.Conv2d(3, 4, 3), config, example_inputs=(torch.randn(1, 3, 8, 8),))
-print([step.count("patience=4") for step in program.history])
+print([step.words().count("patience=4") for step in program.history])
 print(QuantizerFactory(QATConfig(patience=4)).options.patience)
 print("patience" in inspect.signature(with_recipe_flags("quantize")(print)).parameters)
 print(["| `patience` | `3` |" in table(kind) for kind in (QuantConfig, QATConfig, QuantPhase)])

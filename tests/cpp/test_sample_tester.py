@@ -12,7 +12,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from limits import AN_HOUR
+from needs import lacking
 from quaver.measure.accuracy import top_k_hits
+
+pytestmark = pytest.mark.slow
 
 CPP = Path(__file__).parents[2] / "cpp"
 # another build, for one with sanitizers
@@ -22,16 +26,13 @@ CLASSES = 10
 
 @pytest.fixture(autouse=True)
 def _tester_is_built():
-    if TESTER.exists():
-        return
-    if os.environ.get("QUAVER_NO_CPP") == "1":
-        pytest.skip("QUAVER_NO_CPP=1: the C++ tester is left out")
-    pytest.fail(f"{TESTER}: it is not built. Run `make cpp`, or set QUAVER_NO_CPP=1 to leave these tests out.")
+    if not TESTER.exists():
+        lacking("cpp", f"{TESTER} is not built (make cpp)")
 
 
 def run(*flags, command=(str(TESTER),), **environment):
     words = [*command, *map(str, flags)]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, env=os.environ | environment)
+    return subprocess.run(words, capture_output=True, text=True, timeout=AN_HOUR, env=os.environ | environment)
 
 
 def figures(*flags, **environment):

@@ -76,6 +76,7 @@ def test_batches_are_plain_arrays_that_an_engine_takes(path):
         assert labels.flags.aligned
 
 
+@pytest.mark.slow
 def test_opening_a_file_reads_none_of_its_images(tmp_path):
     path = tmp_path / "large.bin"
     count = 2_000

@@ -3,6 +3,7 @@ import time
 
 import pytest
 
+from limits import AN_HOUR
 from quaver.data.parallel import in_order
 
 
@@ -29,7 +30,7 @@ def test_only_a_few_results_are_ahead_of_the_one_in_hand():
 
 
 def test_workers_work_at_the_same_time():
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=AN_HOUR)
 
     with in_order(lambda item: both.wait() >= 0, range(2), 2) as results:
         assert list(results) == [True, True]

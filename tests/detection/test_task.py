@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from children import child
+from limits import AN_HOUR
 from quaver.data import Loader, Target, open_dataset
 from quaver.detection import Detection, detect
 from quaver.detection.anchors import anchor_grid, published_anchors
@@ -122,19 +123,21 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_ranks_count_what_all_of_them_have_seen(tmp_path):
     folder = write_shapes(tmp_path / "shapes", train=1, val=5, size=SIZE)
     commands = [[sys.executable, "-c", SCRIPT, str(rank), str(tmp_path / "store"), str(folder)] for rank in range(2)]
 
     with ExitStack() as stack:
         ranks = [stack.enter_context(child(command)) for command in commands]
-        shared, alone = zip(*(ast.literal_eval(rank.communicate(timeout=60)[0]) for rank in ranks), strict=True)
+        shared, alone = zip(*(ast.literal_eval(rank.communicate(timeout=AN_HOUR)[0]) for rank in ranks), strict=True)
 
     assert 0 < alone[0]["mAP50"] < 1
     for figures in (*shared, alone[1]):
         assert figures == alone[0]
 
 
+@pytest.mark.slow
 def test_importing_the_package_does_not_import_the_metric():
     code = "import sys, quaver.detection; print('pycocotools' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,8 +6,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import quaver
+from needs import need_executorch
 from quaver.errors import InputError, StageError
 from quaver.passes import TransformForMobilePass
+
+pytestmark = pytest.mark.slow
 
 SPEC = quaver.InputSpec([None, 3, 8, 8])
 
@@ -92,7 +95,7 @@ def test_a_batch_with_too_few_tensors_is_refused(live):
 
 
 def test_the_engine_computes_the_mobile_form(live, batches, tmp_path):
-    pytest.importorskip("executorch", reason="the extra 'executorch' is not installed")
+    need_executorch()
     quanter, net = live
     frozen = quanter.convert(net, SPEC, batches)
 

@@ -14,6 +14,8 @@ import quaver
 from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
 from quaver.quantizers import PACT
 
+pytestmark = pytest.mark.slow
+
 SPEC = [quaver.InputSpec([None, 3, 16, 16], "float32", "image")]
 
 

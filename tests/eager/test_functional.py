@@ -52,6 +52,7 @@ def test_the_operand_that_comes_out_of_a_convolution_stays_as_it_is(net):
     assert not net.body.input_quantizer.grid.signed
 
 
+@pytest.mark.slow
 def test_the_engine_computes_them_in_int8(net, images, tmp_path):
     quanter = quaver.QAT()
     frozen = quanter.convert(net, SPEC)

@@ -13,6 +13,8 @@ from quaver.models.mobilenet_v1 import separable
 from quaver.models.resnet import BasicBlock
 from quaver.quantizers import PACT
 
+pytestmark = pytest.mark.slow
+
 LAYERS = ["conv1d", "conv2d", "depthwise_conv2d", "conv2d_transpose", "mul"]
 SPEC = quaver.InputSpec([None, 3, 16, 16])
 

@@ -75,6 +75,7 @@ def read_from_the_graph():
     return {name: program.quantizer(title).grid for name, title in zip(BETWEEN, titles, strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_the_first_forward_shows_what_a_graph_shows(read_from_the_graph, mode):
     net = quaver.QAT().quantize(Every().train(mode == "train"))
@@ -153,6 +154,7 @@ def test_a_part_of_the_model_called_by_itself_is_watched_by_itself():
     assert not net[1].last.input_quantizer.grid.signed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warm", [True, False])
 def test_a_compiled_model_has_the_signs_and_the_results_of_the_plain_one(warm):
     torch.manual_seed(0)

@@ -9,13 +9,15 @@ from torch import nn
 
 import quaver
 from mobiles import mobile_program
+from needs import need_executorch
 from quaver.engines.executorch import runner
+from quaver.engines.executorch.writer import serialized
 from quaver.errors import EngineError, InputError, StorageError
 from quaver.runtime import Input, load
 
-pytest.importorskip("executorch", reason="the extra 'executorch' is not installed")
+need_executorch()
 
-from quaver.engines.executorch.writer import serialized
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

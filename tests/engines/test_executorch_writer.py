@@ -9,12 +9,14 @@ from torch import nn
 
 import quaver
 from mobiles import Doubled, all_in_xnnpack_arithmetic, in_xnnpack_arithmetic, mobile_program, nodes, turned_inside_out
-from quaver.errors import EngineError, QuaverWarning, StageError
-
-pytest.importorskip("executorch", reason="the extra 'executorch' is not installed")
-
+from needs import need_executorch
 from quaver.engines.executorch.runner import ExecuTorchRunner
 from quaver.engines.executorch.writer import lowered, serialized
+from quaver.errors import EngineError, QuaverWarning, StageError
+
+need_executorch()
+
+pytestmark = pytest.mark.slow
 
 conftest = importlib.import_module("conftest")
 

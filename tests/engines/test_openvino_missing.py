@@ -30,6 +30,7 @@ def test_the_way_to_install_it_is_said(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_run_leaves_its_file_out_and_says_so(tmp_path):
     model, short = ["--model", "tiny:net", "--image_shape", "3,8,8"], ["--float_epochs", "0", "--num_epochs", "1"]
     done = CliRunner().invoke(app, ["quantize", *model, *short, "--batch_size", "128", "--model_save_dir", str(tmp_path)])

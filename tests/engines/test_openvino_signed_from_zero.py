@@ -7,6 +7,8 @@ from quaver.engines.openvino.runner import read
 from quaver.export import export
 from quaver.runtime.artefact import provenance
 
+pytestmark = pytest.mark.slow
+
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 JOURNEY = """
 import json, sys, torch, quaver
 from torch import nn

@@ -8,6 +8,8 @@ from torch import nn
 from mobiles import mobile_program, nodes
 from quaver.engines.executorch.partitioning import float_weights, for_xnnpack, shapes
 
+pytestmark = pytest.mark.slow
+
 ONE = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 
 

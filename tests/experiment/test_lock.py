@@ -48,6 +48,7 @@ def test_when_the_first_ends_nothing_is_left_and_the_second_goes_on(tmp_path):
         second.take(tmp_path / "new")
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
     assert killed_with_the_lock(tmp_path) == signal.SIGKILL
     assert (tmp_path / NAME).exists()
@@ -59,6 +60,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
         assert at_work(tmp_path).startswith(f"process {os.getpid()} ")
 
 
+@pytest.mark.slow
 def test_a_worker_that_outlives_its_process_does_not_hold_the_lock(tmp_path):
     reading, writing = os.pipe()
     ended = killed_with_the_lock(tmp_path, lambda: os.write(writing, str(forked(signal.pause)).encode()))
@@ -122,6 +124,7 @@ def test_where_the_file_system_has_no_locks_a_process_that_lives_is_seen_and_one
         third.take(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["quantize", "train"])
 @pytest.mark.parametrize("more", [[], ["--checkpoint"]])
 def test_a_command_on_a_run_at_work_is_refused_and_touches_nothing(tmp_path, command, more):

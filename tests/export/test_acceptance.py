@@ -15,6 +15,8 @@ from quaver.export.comparison import Comparison, LayerDifference
 from quaver.export.exactness import exactness
 from quaver.export.integers import Inside, simulation
 
+pytestmark = pytest.mark.slow
+
 
 class Net(nn.Module):
     """Layers by name, and a forward given as a function of the net and the input."""

@@ -1,4 +1,8 @@
+import pytest
+
 import quaver
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_program_exported_twice_in_one_process_gives_the_same_bytes(trained, tmp_path):

@@ -16,10 +16,13 @@ from torch import nn
 import exact_nets
 import quaver
 from exact_nets import IMAGES, NETS, conv, differences, fresh, frozen, write
+from limits import AN_HOUR
 from quaver.export.integers import simulation
 from quaver.machine.cpu import cpu
 from quaver.measure.executed_layers import layers, products_in_int8
 from quaver.operators import OPS, packets_of
+
+pytestmark = pytest.mark.slow
 
 UNSAFE = "Odd, not safe"
 WITHOUT_VNNI = ["AVX2", "AVX512_CORE"]
@@ -52,7 +55,7 @@ def folder(tmp_path_factory):
 def on_processor(folder):
     """The differences of every net, by processor."""
     command = [sys.executable, exact_nets.__file__, str(folder), *PROCESSORS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=AN_HOUR)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -15,6 +15,8 @@ import quaver
 from quaver.errors import ConfigError, EngineError, StageError, StorageError
 from quaver.export import export_each
 
+pytestmark = pytest.mark.slow
+
 SUFFIX = {"openvino": ".xml", "onnx": ".onnx"}
 
 

@@ -11,6 +11,8 @@ import quaver
 from quaver.errors import QuaverWarning
 from quaver.runtime.artefact import provenance_file
 
+pytestmark = pytest.mark.slow
+
 
 def exported(folder, target="openvino", **config):
     torch.manual_seed(0)

@@ -11,6 +11,8 @@ import quaver
 from quaver.export.other_engine import FAR
 from quaver.runtime.artefact import provenance_file
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def made_for_openvino():

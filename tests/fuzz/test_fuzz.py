@@ -8,6 +8,8 @@ import torch
 from fuzz.readers import READERS
 from fuzz.run import PASSED, looked_at, one_case
 
+pytestmark = pytest.mark.slow
+
 SHARE, SEED = 20, 7
 
 

@@ -12,6 +12,8 @@ from quaver.config.recipe import QuantPhase
 from quaver.errors import ConfigError, ConversionError
 from quaver.training.state import optimizers_for
 
+pytestmark = pytest.mark.slow
+
 
 class Scale(nn.Module):
     """Something to learn that changes every value."""

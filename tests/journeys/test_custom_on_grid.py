@@ -10,6 +10,8 @@ from quaver.errors import ConversionError
 from quaver.program import EVAL
 from quaver.program.views import Executable
 
+pytestmark = pytest.mark.slow
+
 
 class Steps(nn.Module):
     """Rounds to multiples of a step that is learned; in evaluation between −127 and 127 times it."""

@@ -9,6 +9,8 @@ from quaver.detection import Detection
 from quaver.models import build
 from shapes import write_shapes
 
+pytestmark = pytest.mark.slow
+
 SIZE = 64
 ANCHORS = (((9, 9), (12, 12), (15, 15)), ((18, 18), (22, 22), (26, 26)), ((30, 30), (36, 36), (44, 44)))
 

@@ -9,6 +9,8 @@ import quaver
 from quaver.models import MobileNetV1, MobileNetV2, ResNet
 from quaver.models.resnet import BasicBlock
 
+pytestmark = pytest.mark.slow
+
 NETS = {
     "mobilenet_v1": lambda: MobileNetV1(10, 0.25, small_images=True),
     "mobilenet_v2": lambda: MobileNetV2(10, 0.25, small_images=True),

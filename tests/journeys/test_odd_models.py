@@ -8,6 +8,8 @@ from torch import nn
 import quaver
 from quaver.passes import TransformForMobilePass
 
+pytestmark = pytest.mark.slow
+
 IMAGES = torch.randn(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
 

@@ -16,6 +16,8 @@ from quaver.errors import StorageError
 from quaver.models import load_weights
 from quaver.training.listener import TensorBoard
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(quaver.__file__).parent.parent
 
 

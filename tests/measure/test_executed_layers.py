@@ -249,6 +249,7 @@ class Islands(nn.Module):
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+@pytest.mark.slow
 def test_layers_of_an_exported_program_have_its_names_and_its_reasons(tmp_path):
     torch.manual_seed(0)
     qat = quaver.quant_aware(Islands(), example_inputs=(torch.randn(2, 3, 8, 8),)).train()

@@ -11,6 +11,8 @@ from quaver.measure.footprint import file_size, memory
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
+pytestmark = pytest.mark.slow
+
 
 def with_weights(path, floats):
     """A model that adds a constant of so many numbers to its input."""

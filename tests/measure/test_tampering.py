@@ -14,6 +14,8 @@ from quaver.export.acceptance import compare
 from quaver.runtime import load
 from tampering import FILES, TAMPERINGS, frozen, images, tampered
 
+pytestmark = pytest.mark.slow
+
 LEAST = 59  # as many as an attacker tried
 
 
@@ -67,8 +69,8 @@ def test_what_the_writer_gets_wrong_is_refused_and_nothing_is_left(deployed, tmp
     module = sys.modules["quaver.engines.openvino.writer"]
     write = module.write
 
-    def careless(model, path, origin, **options):
-        write(model, path, origin, **options)
+    def careless(program, path, origin, options):
+        write(program, path, origin, options)
         file = FILES["openvino"](path)
         TAMPERINGS["two channels of last swapped"](file)
         file.save()

@@ -15,6 +15,8 @@ from quaver.data.binary import load_binary
 from quaver.deployment import write_tree
 from quaver.errors import InputError, QuaverWarning
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def frozen():

@@ -173,6 +173,7 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch, library):
         models.build(f"{library}/resnet18")
 
 
+@pytest.mark.slow
 def test_the_zoo_needs_none_of_the_libraries():
     code = "import sys, quaver.models; print([m for m in ('timm', 'torchvision') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -9,6 +9,8 @@ from quaver.models import VGG, GoogLeNet, MobileNetV3, ResNet, SqueezeNet
 from quaver.models.mobilenet_v3 import LARGE, SMALL
 from quaver.models.resnet import BasicBlock
 
+pytestmark = pytest.mark.slow
+
 NETS = {
     "cifar_resnet": lambda: ResNet(BasicBlock, (1, 1, 1), 10, small_images=True, width=16),
     "googlenet": lambda: GoogLeNet(10, small_images=True, stages=(((8, (8, 16), (8, 8), 8),), ((8, (8, 16), (8, 8), 8),))),

@@ -36,6 +36,7 @@ def test_the_published_numbers_cover_the_zoo():
     assert [name for name in models.names() if "yolo" not in name] == list(PUBLISHED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [32, 224])
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_model_gives_logits_for_images_of_its_size(name, size):

@@ -67,6 +67,7 @@ def check_converts(prepared):
     assert torch.equal(int8(x), frozen(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", UNARY)
 def test_an_op_with_one_input_is_quantized_and_converts(case):
     function, op_type = UNARY[case]

@@ -6,6 +6,8 @@ import quaver
 from quaver.errors import StageError
 from quaver.passes import QuantizationTransformPass, TransformForMobilePass
 
+pytestmark = pytest.mark.slow
+
 
 def nodes(program, word):
     return [node for node in program.graphs["eval"].nodes if f"decomposed.{word}" in str(node.target)]

@@ -135,6 +135,7 @@ def trained_net() -> quaver.Program:
     return program.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("name", ["0.weight", "4.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var"])
 def test_what_holds_nan_or_inf_is_not_converted(name, value):

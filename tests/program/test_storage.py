@@ -159,6 +159,7 @@ safetensors.torch.save_file(outputs, sys.argv[1] + "/outputs")
 """
 
 
+@pytest.mark.slow
 def test_programs_load_in_a_process_that_has_never_heard_of_the_model(stages, images, tmp_path):
     for stage in STAGES:
         quaver.save(stages[stage], tmp_path / stage)
@@ -201,6 +202,7 @@ quaver.save(quaver.quant_aware(nn.Sequential(*layers), example_inputs=(torch.zer
 """
 
 
+@pytest.mark.slow
 def test_equal_programs_make_equal_files_in_every_process(tmp_path):
     script = tmp_path / "saving.py"
     script.write_text(SAVING)
@@ -346,6 +348,7 @@ ODD_NAMES = ["a b", "a-b", "a'b", 'a"b', r"a\b", "tab\tline\n", "class", "ﬁ", 
 CODE = 'x"), open("owned", "w"), ("'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*ODD_NAMES, CODE])
 def test_whatever_a_module_is_called_it_is_captured_converted_and_loaded(images, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)

@@ -14,6 +14,8 @@ import torch
 import quaver
 from quaver.errors import StorageError
 
+pytestmark = pytest.mark.slow
+
 TESTS, SOURCE = Path(__file__).parent.parent, Path(quaver.__file__).parent.parent
 
 

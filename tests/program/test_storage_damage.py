@@ -14,6 +14,8 @@ import quaver
 from quaver.errors import StorageError
 from quaver.program.graph_json import encode_graph
 
+pytestmark = pytest.mark.slow
+
 LAW = settings(max_examples=80, deadline=None, derandomize=True)
 
 

@@ -13,6 +13,8 @@ import quaver
 from quaver import locks, stores
 from quaver.errors import StorageError
 
+pytestmark = pytest.mark.slow
+
 ROOT, SOURCE = Path(__file__).parent.parent.parent, Path(quaver.__file__).parent.parent
 
 

@@ -7,6 +7,8 @@ from torch import nn
 
 import quaver
 
+pytestmark = pytest.mark.slow
+
 
 def gradients(program, run, images):
     program.zero_grad()

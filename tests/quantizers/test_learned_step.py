@@ -256,6 +256,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS)
 def test_frozen_and_int8_equal_what_was_trained(config, patterns, images, train):
     qat = quaver.quant_aware(patterns, CONFIGS[config], example_inputs=(images,))
@@ -270,6 +271,7 @@ def test_frozen_and_int8_equal_what_was_trained(config, patterns, images, train)
     assert sum(moved) > 0.9 * len(moved)
 
 
+@pytest.mark.slow
 def test_the_engine_agrees_to_the_last_integer_with_4_bits_and_8_at_the_ends(patterns, images, train, tmp_path):
     qat = train(quaver.quant_aware(patterns, CONFIGS["4 bits"] | {"layer_bits": {"stem": 8}}, example_inputs=(images,)))
     frozen = quaver.convert(qat)
@@ -342,6 +344,7 @@ def test_training_under_autocast_moves_the_steps_in_float32(patterns, images):
     assert all(one.dtype == torch.float32 and one.grad.isfinite().all() for one in qat.quantizer_parameters())
 
 
+@pytest.mark.slow
 def test_a_compiled_program_has_the_gradients_of_the_eager_one():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 6), nn.Flatten())

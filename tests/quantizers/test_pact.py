@@ -185,6 +185,7 @@ def test_a_trained_state_loads_into_a_plain_program_that_computes_the_same(progr
     assert list(plain.quantizer_parameters()) == []
 
 
+@pytest.mark.slow
 def test_the_engine_agrees_to_the_last_integer(program, images, tmp_path):
     frozen = quaver.convert(program)
     artefact = quaver.export(frozen, tmp_path)
@@ -228,6 +229,7 @@ def test_a_function_and_a_type_together_are_refused(patterns, images):
         )
 
 
+@pytest.mark.slow
 def test_a_compiled_program_moves_the_limits_as_the_eager_one_does():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 6), nn.Flatten())

@@ -21,6 +21,8 @@ from quaver.quantizers import (
 )
 from quaver.quantizers.switches import disable_fake_quant, disable_observer
 
+pytestmark = pytest.mark.slow
+
 EVERY = [
     pytest.param(lambda **options: AbsMax(**options), id="abs_max"),
     pytest.param(lambda **options: ChannelWiseAbsMax(axis=1, **options), id="channel_wise_abs_max"),

@@ -12,8 +12,11 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import quaver
+from limits import AN_HOUR
 from quaver.engines import ENGINES
 from quaver.errors import InputError, QuaverError, StorageError
+
+pytestmark = pytest.mark.slow
 
 TARGETS = ["openvino", "onnx"]
 
@@ -197,7 +200,7 @@ def test_files_from_elsewhere_with_no_checksums_give_errors_and_never_a_crash(ar
             (tmp_path / file.name).write_bytes(file.read_bytes())
 
     command = [sys.executable, "-c", FUZZ, str(tmp_path), artefact.name]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=AN_HOUR)
 
     assert (done.returncode, done.stdout.strip()) == (0, "survived"), done.stderr[-2000:]
 
@@ -221,7 +224,7 @@ os.kill(os.getpid(), signal.SIGUSR1)
 
 
 def test_a_signal_after_models_have_come_and_gone_is_no_crash(artefact):
-    done = subprocess.run([sys.executable, "-c", SIGNALLED, str(artefact)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", SIGNALLED, str(artefact)], capture_output=True, text=True, timeout=AN_HOUR)
 
     assert (done.returncode, done.stdout.strip()) == (0, "told"), done.stderr[-2000:]
 

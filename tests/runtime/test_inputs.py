@@ -10,6 +10,8 @@ from torch import nn
 import quaver
 from quaver.errors import InputError, QuaverError
 
+pytestmark = pytest.mark.slow
+
 TARGETS = ["openvino", "onnx"]
 ROOM = 1e-4  # float32 sums in another order, over outputs of about 1
 

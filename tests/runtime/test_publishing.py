@@ -13,6 +13,8 @@ from quaver.errors import StorageError
 from quaver.runtime.artefact import find
 from quaver.runtime.publishing import INCOMING, draft_in, publish
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(quaver.__file__).parent.parent
 NAMES = ("model.bin", "model.onnx", "model.onnx.json", "model.xml", "model.xml.json")
 

@@ -15,10 +15,11 @@ import torch
 from torch import nn
 
 import quaver
+from limits import AN_HOUR
+from needs import need_executorch
 from quaver.errors import EngineError, InputError
 from quaver.runtime.pool import Pool, at_once
 
-AN_HOUR = 3600  # a guard against hanging
 THREADS = 8
 SIZES = (1, 3, 1, 2, 5, 1, 4, 2)
 
@@ -36,7 +37,7 @@ def program():
 def artefact(request, program, tmp_path_factory):
     if request.param != "executorch":
         return quaver.export(program, tmp_path_factory.mktemp(request.param), target=request.param)
-    pytest.importorskip("executorch", reason="the extra 'executorch' is not installed")
+    need_executorch()
     from mobiles import mobile_program
     from quaver.engines.executorch.writer import serialized
 
@@ -63,6 +64,7 @@ def together(work, threads=THREADS):
         return list(pool.map(begin, range(threads)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(1,) * THREADS, SIZES], ids=["one shape", "many shapes"])
 def test_every_thread_gets_the_answers_to_its_own_questions(artefact, sizes):
     asked, alone = batches(sizes), quaver.runtime.load(artefact)
@@ -75,6 +77,7 @@ def test_every_thread_gets_the_answers_to_its_own_questions(artefact, sizes):
     assert wrong == 0
 
 
+@pytest.mark.slow
 def test_an_answer_is_nobody_elses_memory(artefact):
     run, (one, other) = quaver.runtime.load(artefact), batches((1, 1))
 
@@ -151,14 +154,15 @@ sys.stdout.flush()
 if hasattr(os, "fork"):
     child = os.fork()
     if not child:
-        signal.alarm(3600)
+        signal.alarm(int(sys.argv[2]))
         os._exit(0 if runs[-1](batch).tobytes() == answers[-1] else 1)
     assert os.waitpid(child, 0)[1] == 0
 """
 
 
+@pytest.mark.slow
 def test_the_first_runners_of_a_process_may_come_from_many_threads_and_run_on_in_a_fork(artefact):
-    command = [sys.executable, "-c", LOADED_BY_THREADS, str(artefact)]
+    command = [sys.executable, "-c", LOADED_BY_THREADS, str(artefact), str(AN_HOUR)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=AN_HOUR)
 
     assert (done.returncode, done.stdout.split()) == (0, ["24", "1"]), done.stderr[-2000:]

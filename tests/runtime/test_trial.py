@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import quaver
 from dying import dying_openvino
+from limits import AN_HOUR
 from quaver.cli.main import app
 from quaver.data.binary import BinaryWriter
 from quaver.errors import EngineError
@@ -20,6 +21,8 @@ from quaver.runtime import trial
 from quaver.runtime.trial import tried
 
 pytest.importorskip("openvino")
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +129,7 @@ def test_a_fork_made_while_a_file_is_tried_does_not_wait_for_it(child, tmp_path,
 
     fork = os.fork()
     if fork == 0:
-        signal.alarm(600)  # for one that would wait for ever
+        signal.alarm(AN_HOUR)  # for one that would wait for ever
         child.forget()
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1])

@@ -52,6 +52,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_from_every_checkpoint_a_run_goes_on_to_the_same_bits(tmp_path, options):
     options = dict(options)

@@ -10,6 +10,8 @@ from quaver.training.ranges_beside_statistics import RangesBesideStatistics
 from quaver.training.trainer import Trainer
 from tiny import Kept, assert_same_state, state_of, tiny_job
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {"num_epochs": 2, "lr": 0.02, "ema": 0.9, "checkpoint_period": 3, "watchdog_period": 2}
 
 

@@ -12,6 +12,9 @@ from safetensors.torch import load_file
 
 import two_processes
 from children import child
+from limits import AN_HOUR
+
+pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parent.parent
 SOURCE = Path(two_processes.quaver.__file__).parent.parent
@@ -38,7 +41,7 @@ def ended(tmp_path_factory):
     """Two processes that ran, and fell over at last: their folder, exit codes and what they wrote of errors."""
     folder = tmp_path_factory.mktemp("ranks")
     with started(TESTS / "two_processes.py", folder) as processes:
-        errors = [process.communicate(timeout=300)[1] for process in processes]
+        errors = [process.communicate(timeout=AN_HOUR)[1] for process in processes]
     return folder, [process.returncode for process in processes], errors
 
 

@@ -13,7 +13,7 @@ from quaver.analysis.findings import (
     WeightStatistics,
 )
 from quaver.analysis.initialise import start_ranges, thresholds_of
-from quaver.config.check import check, one_of
+from quaver.checking import check, one_of
 from quaver.config.recipe import STATISTICS
 from quaver.errors import StorageError
 from quaver.files import write_atomically

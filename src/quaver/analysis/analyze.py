@@ -20,8 +20,8 @@ from quaver.analysis.sensitivity import Scoring, propose, quantized_ops, refuse_
 from quaver.analysis.sites import Site, activations, weights
 from quaver.analysis.tensor_statistics import Accumulator, statistics_of
 from quaver.analysis.weight_statistics import statistics_of_weight
+from quaver.checking import Rule, check, rate, whole
 from quaver.config import QuantConfig
-from quaver.config.check import Rule, check, rate, whole
 from quaver.errors import ConfigError, InputError, StageError
 from quaver.pipeline import quant_aware
 from quaver.program import Program, Stage

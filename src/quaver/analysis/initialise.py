@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from quaver.analysis.findings import TensorStatistics, WeightStatistics
-from quaver.config.check import check, one_of
+from quaver.checking import check, one_of
 from quaver.config.recipe import STATISTICS
 from quaver.errors import QuaverWarning, StageError
 from quaver.program import Program, Stage

@@ -8,10 +8,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from quaver.checking import nearest
 from quaver.cli.bench_tables import show_findings, show_footprints, show_latencies, show_layers, show_totals
 from quaver.cli.flags import JsonFile, Threads
 from quaver.cli.report_files import refuse_unwritable, write_report
-from quaver.config.check import nearest
 from quaver.engines import ENGINES, engine_of, installed, suffixes
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu

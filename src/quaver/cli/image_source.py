@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from quaver.checking import check, nearest
 from quaver.cli.flags import as_in_a_recipe
-from quaver.config.check import check, nearest
 from quaver.config.options import rules_of
 from quaver.config.recipe import Recipe
 from quaver.data import Loader, open_dataset

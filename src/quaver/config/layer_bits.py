@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from quaver.config.check import Rule
+from quaver.checking import Rule
 from quaver.config.scopes import contains
 from quaver.grid import BITS
 

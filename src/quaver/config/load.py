@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import yaml
 
-from quaver.config.check import nearest, problems, shown
+from quaver.checking import nearest, problems, shown
 from quaver.config.options import as_value, options_of, rules_of
 from quaver.config.recipe import Phase, QuantPhase, Recipe
 from quaver.config.recipe_yaml import RecipeLoader

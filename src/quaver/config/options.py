@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import Field, field, fields
 from typing import Any, Self, TypeVar
 
-from quaver.config.check import Rule, anything, check
+from quaver.checking import Rule, anything, check
 
 Kind = TypeVar("Kind", bound=type)
 

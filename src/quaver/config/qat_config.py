@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from quaver.config.check import boolean, names
+from quaver.checking import boolean, names
 from quaver.config.options import lists_options, option
 from quaver.config.quantization_options import ConfigOptions
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quaver.config.check import names
+from quaver.checking import names
 from quaver.config.options import lists_options, option
 from quaver.config.quantization_options import ConfigOptions, TargetOption
 from quaver.operators import OP_TYPES

@@ -4,22 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from quaver.config.check import NameIn, boolean, check, one_of, one_of_or_none, rate, texts, whole
+from quaver.checking import NameIn, boolean, check, one_of, one_of_or_none, rate, texts, whole
 from quaver.config.layer_bits import LayerBits, as_pairs, layer_bits
 from quaver.config.options import Checked, option, rules_of
 from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import ConfigError
 from quaver.grid import BITS
+from quaver.quantizers import RANGE_RULES
 
-WEIGHT_TYPES = (
-    "abs_max",
-    "channel_wise_abs_max",
-    "range_abs_max",
-    "moving_average_abs_max",
-    "learned_step",
-    "channel_wise_learned_step",
-)
-ACTIVATION_TYPES = ("abs_max", "range_abs_max", "moving_average_abs_max", "learned_step")
+WEIGHT_TYPES = tuple(RANGE_RULES)
+ACTIVATION_TYPES = tuple(name for name, rule in RANGE_RULES.items() if rule.for_activations)
 _BITS = whole(BITS[0], BITS[-1])
 _PREPROCESS = one_of_or_none("PACT")
 

@@ -13,7 +13,7 @@ training under ``quantize``::
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from quaver.config.check import Rule, boolean, number, one_of, rate, text, whole
+from quaver.checking import Rule, boolean, number, one_of, rate, text, whole
 from quaver.config.options import like, option, shared_options
 from quaver.config.quant_config import QuantConfig
 from quaver.config.quantization_options import ActivationRange, SharedOptions, TargetOption, WeightRange

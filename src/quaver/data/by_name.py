@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from quaver.config.check import boolean, check, one_of, whole
+from quaver.checking import boolean, check, one_of, whole
 from quaver.data.cifar10 import cifar10
 from quaver.data.dataset import ImageData
 from quaver.data.digits import digits

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from quaver.config.check import check, whole
+from quaver.checking import check, whole
 from quaver.data.counter_rng import permutation
 from quaver.data.dataset import ImageData
 from quaver.errors import ConfigError, DataError, QuaverError

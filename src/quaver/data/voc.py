@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from quaver.config.check import nearest
+from quaver.checking import nearest
 from quaver.data.augment import CROP_DRAWS, crop_box
 from quaver.data.dataset import ImageData
 from quaver.data.image_list import count_of, shortened

@@ -1,7 +1,7 @@
 """From a live model to a frozen program: traced with marks where its quantizers are, which then take their places."""
 
 import warnings
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -36,6 +36,8 @@ from quaver.program.history import PassApplied
 from quaver.program.placements import Options
 from quaver.quantizers import AbsMax, Quantizer
 
+Marked = dict[str, tuple[Swapped, Quantizer | None]]
+"""For the key of each mark the layer that it stands in front of, and the quantizer of that input."""
 LIVE = "live"
 """The key of a plan's options under which a live layer's own quantizer stands."""
 
@@ -48,7 +50,7 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, ba
     refuse_later_parametrizations(net)
     for layer in swapped:
         layer.look_below_zero()
-    layers: dict[str, tuple[Swapped, int]] = {}
+    layers: Marked = {}
     device = next((tensor.device for tensor in (*net.parameters(), *net.buffers())), None)
     devices = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
@@ -63,7 +65,7 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, ba
 
 
 @contextmanager
-def _marked(net: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> Iterator[None]:
+def _marked(net: nn.Module, layers: Marked) -> Iterator[None]:
     """The model, for as long as it is traced, with float layers and, in front of each input that is rounded, a mark.
 
     It is the model itself, for its forward may come to its layers in ways that no copy follows: a list, a bound method, a
@@ -83,7 +85,7 @@ def _marked(net: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> Iterator[
             module.__dict__.update(attributes)
 
 
-def _mark_layer(module: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> None:
+def _mark_layer(module: nn.Module, layers: Marked) -> None:
     own = module.__dict__  # other tables for the time being, so that the model's own stay as they are
     own["_forward_hooks"] = _unwatched(module._forward_hooks)
     own["_forward_pre_hooks"] = _unwatched(module._forward_pre_hooks)
@@ -92,9 +94,9 @@ def _mark_layer(module: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> No
         own["_modules"] = dict(module._modules)
         own["_forward_pre_hooks_with_kwargs"] = copy(module._forward_pre_hooks_with_kwargs)
         keys = []
-        for position, name in _marked_inputs(module):
+        for position, name, quantizer in _marked_inputs(module):
             keys.append((position, name, str(len(layers))))
-            layers[str(len(layers))] = (module, position)
+            layers[str(len(layers))] = (module, quantizer)
         swap_back(module)
         if keys:
             module.register_forward_pre_hook(partial(_mark_inputs, keys), with_kwargs=True)
@@ -105,10 +107,10 @@ def _unwatched(hooks: dict[int, Any]) -> OrderedDict[int, Any]:
     return OrderedDict((key, hook) for key, hook in hooks.items() if not is_watching(hook))
 
 
-def _marked_inputs(layer: Swapped) -> list[tuple[int, str]]:
+def _marked_inputs(layer: Any) -> list[tuple[int, str, Quantizer | None]]:
     if isinstance(layer, Add):
-        return [(position, name) for position, name in enumerate(("x", "y")) if position != layer._quaver_raw]
-    return [(0, "input")] if layer.own() else []
+        return [(k, name, layer.input_quantizers[k]) for k, name in enumerate(("x", "y")) if k != layer._quaver_raw]  # type: ignore[misc]
+    return [(0, "input", layer.input_quantizer)] if layer.own() else []
 
 
 def _mark_inputs(
@@ -148,39 +150,33 @@ def _captured(net: nn.Module, specs: list[InputSpec], device: torch.device | Non
     return program
 
 
-def _plan(graph: fx.Graph, layers: dict[str, tuple[Swapped, int]]) -> Plan:
+def _plan(graph: fx.Graph, layers: Marked) -> Plan:
     """Take the marks out of a graph; give what they say: which ops are to read what through which of the live quantizers."""
     marks = [node for node in graph.nodes if calls(node, "quantizer_mark")]
     known: dict[fx.Node, bool] = {}
     signed = {node: not never_negative(_source(node), known) for node in marks}
-    plan: Plan = defaultdict(OpPlan)
+    plan: Plan = {}
     for node in marks:
-        layer, position = layers[node.args[1]]  # type: ignore[index]
-        quantizer = _quantizer(layer, position)
+        layer, quantizer = layers[node.args[1]]  # type: ignore[index]
         if layer._quaver_signs is not None and quantizer is not None:
             # no forward yet: the graph says what one would show
             quantizer.grid = replace(quantizer.grid, signed=signed[node])
         read, readers = node, list(node.users)
-        while (
-            len(readers) == 1 and facts(readers[0]).kind == "pad"
-        ):  # padding copies values: what is rounded stands behind it
+        while len(readers) == 1 and facts(readers[0]).kind == "pad":  # which copies values: round behind it
             read, readers = readers[0], list(readers[0].users)
         for reader in readers:
             if isinstance(layer, Weighted):
                 _refuse_computed_weight(reader, layer)
             if is_op(reader):
-                planned, name = plan[op_of(reader).name], op_of(reader).name
-                weight = {LIVE: layer.weight_quantizer} if isinstance(layer, Weighted) else planned.weight
-                own = (
-                    {}
-                    if quantizer is None
-                    else {activation_inputs(reader).index(read): {LIVE: quantizer, "bits": quantizer.grid.bits}}
-                )
-                plan[name] = OpPlan(weight, planned.inputs | own)
+                weight = {LIVE: layer.weight_quantizer} if isinstance(layer, Weighted) else None
+                planned = plan.setdefault(op_of(reader).name, OpPlan(weight))
+                if quantizer is not None:
+                    position = activation_inputs(reader).index(read)
+                    planned.inputs[position] = {LIVE: quantizer, "bits": quantizer.grid.bits}
     for node in marks:
         node.replace_all_uses_with(_source(node))
         graph.erase_node(node)
-    return dict(plan)
+    return plan
 
 
 def _refuse_computed_weight(reader: fx.Node, layer: Weighted) -> None:
@@ -239,11 +235,6 @@ def _source(node: fx.Node) -> fx.Node:
     while calls(node, "quantizer_mark"):
         node = node.args[0]  # type: ignore[assignment]
     return node
-
-
-def _quantizer(layer: Any, position: int) -> Quantizer | None:
-    quantizer: Any = layer.input_quantizers[position] if isinstance(layer, Add) else layer.input_quantizer
-    return quantizer  # type: ignore[no-any-return]
 
 
 def _alike(one: Quantizer, other: Quantizer) -> bool:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from quaver.analysis import Analysis
-from quaver.config.check import nearest
+from quaver.checking import nearest
 from quaver.config.load import Command
 from quaver.config.recipe import QuantPhase, Recipe
 from quaver.data.by_name import NAMES

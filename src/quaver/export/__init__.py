@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from quaver.config.check import check, one_of
+from quaver.checking import check, one_of
 from quaver.engines import ENGINES, Engine, WriteOptions, suffixes
 from quaver.errors import EngineError, StageError, StorageError
 from quaver.export.acceptance import compare

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quaver.config.check import check, whole
+from quaver.checking import check, whole
 from quaver.runtime import Runner
 from quaver.runtime.batches import random_batch
 

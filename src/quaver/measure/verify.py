@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from quaver.config.check import check, number
+from quaver.checking import check, number
 from quaver.engines import Engine, engine_of
 from quaver.errors import InputError, QuaverWarning, StageError
 from quaver.export import form_for

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from quaver.config.check import nearest
+from quaver.checking import nearest
 from quaver.errors import ConfigError
 from quaver.models import external
 from quaver.models.googlenet import googlenet

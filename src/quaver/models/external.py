@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from quaver.config.check import nearest
+from quaver.checking import nearest
 from quaver.errors import ConfigError
 
 LIBRARIES = ("timm", "torchvision")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from quaver.config.check import boolean, names
+from quaver.checking import boolean, names
 from quaver.config.options import like, lists_options, option
 from quaver.graph.nodes import is_parameter, op_of, results
 from quaver.operators import OP_TYPES, WEIGHTED, activation_inputs, ends_layer, moves_values

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import fx
 
-from quaver.config.check import anything, boolean, names
+from quaver.checking import anything, boolean, names
 from quaver.config.options import like, lists_options, option
 from quaver.config.quantization_options import SaturationOption, WeightOptions, WeightRange
 from quaver.graph.nodes import Op, is_parameter, op_of, rank_of

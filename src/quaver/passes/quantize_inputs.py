@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import fx
 
-from quaver.config.check import anything, names
+from quaver.checking import anything, names
 from quaver.config.layer_bits import as_pairs, bits_for
 from quaver.config.options import like, option
 from quaver.config.quantization_options import QuantizerOptions, SharedOptions, TargetOption
@@ -20,6 +20,7 @@ from quaver.passes.quantizer_groups import Plan
 from quaver.program import Program, Stage
 from quaver.program.placements import Options
 from quaver.program.reason import Because, Reason, SkipPattern
+from quaver.quantizers import RANGE_RULES
 
 
 def skipped_by(op: Op, patterns: str | Iterable[str]) -> SkipPattern | None:
@@ -95,13 +96,9 @@ class InputQuantizers(TargetOption, QuantizerOptions, SkipOption, Pass):
 
     def options(self, kind: str, bits: int, function: Any, preprocess: Any) -> Options:
         """The options that a range rule knows, and the user's own functions if there are any."""
-        own: dict[str, Options] = {
-            "range_abs_max": {"window_size": self.window_size},
-            "moving_average_abs_max": {"moving_rate": self.moving_rate},
-            "channel_wise_abs_max": {"axis": 0},
-            "channel_wise_learned_step": {"kind": "learned_step", "axis": 0},
-        }
+        rule = RANGE_RULES[kind]
+        own = rule.fixed | {name: getattr(self, name) for name in rule.takes}
         custom = {"function": function, "preprocess": preprocess}
         given = {key: value for key, value in custom.items() if value is not None}
-        common: Options = {"kind": kind, "bits": bits, "pass_through": self.pass_through}
-        return common | own.get(kind, {}) | given
+        common: Options = {"kind": rule.quantizer.kind, "bits": bits, "pass_through": self.pass_through}
+        return common | own | given

@@ -1,6 +1,6 @@
 """Quantizers: what makes a tensor feel integer rounding. One range rule per file, one arithmetic underneath."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from quaver.quantizers.abs_max import AbsMax
 from quaver.quantizers.channel_wise_abs_max import ChannelWiseAbsMax
@@ -12,9 +12,28 @@ from quaver.quantizers.pact import PACT
 from quaver.quantizers.quantizer import Quantizer
 from quaver.quantizers.range_abs_max import RangeAbsMax
 
-KINDS: dict[str, type[Quantizer]] = {
-    rule.kind: rule for rule in (AbsMax, ChannelWiseAbsMax, RangeAbsMax, MovingAverageAbsMax, LearnedStep, Observer)
+
+class RangeRule(NamedTuple):
+    """A range rule as configs know it: its class, what that is always given, and the config's options that it takes."""
+
+    quantizer: type[Quantizer]
+    fixed: dict[str, Any] = {}
+    takes: tuple[str, ...] = ()
+    for_activations: bool = True
+
+
+RANGE_RULES = {
+    "abs_max": RangeRule(AbsMax),
+    "channel_wise_abs_max": RangeRule(ChannelWiseAbsMax, {"axis": 0}, for_activations=False),
+    "range_abs_max": RangeRule(RangeAbsMax, takes=("window_size",)),
+    "moving_average_abs_max": RangeRule(MovingAverageAbsMax, takes=("moving_rate",)),
+    "learned_step": RangeRule(LearnedStep),
+    "channel_wise_learned_step": RangeRule(LearnedStep, {"axis": 0}, for_activations=False),
 }
+"""Every rule that a config can name; to add one is to add its file and its line here."""
+
+KINDS: dict[str, type[Quantizer]] = {rule.quantizer.kind: rule.quantizer for rule in RANGE_RULES.values()}
+KINDS[Observer.kind] = Observer
 
 
 def build(kind: str, *, preprocess: str | None = None, **options: Any) -> Quantizer:
@@ -33,6 +52,7 @@ def build(kind: str, *, preprocess: str | None = None, **options: Any) -> Quanti
 __all__ = [
     "KINDS",
     "PACT",
+    "RANGE_RULES",
     "AbsMax",
     "ChannelWiseAbsMax",
     "CustomQuantizer",
@@ -41,5 +61,6 @@ __all__ = [
     "Observer",
     "Quantizer",
     "RangeAbsMax",
+    "RangeRule",
     "build",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from quaver.config.check import nearest
+from quaver.checking import nearest
 from quaver.errors import ConfigError, QuaverWarning
 from quaver.quantizers.dtype import keeping_dtype
 

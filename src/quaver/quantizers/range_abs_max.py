@@ -5,7 +5,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from quaver.config.check import check, whole
+from quaver.checking import check, whole
 from quaver.quantizers.quantizer import Common, Quantizer
 
 

@@ -4,7 +4,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from quaver.config.check import check, whole
+from quaver.checking import check, whole
 from quaver.engines import Engine, engine_of
 from quaver.errors import QuaverWarning
 from quaver.locks import folder_lock

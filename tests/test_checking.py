@@ -1,6 +1,6 @@
 import pytest
 
-from quaver.config.check import NameIn, boolean, check, names, nearest, one_of, rate, texts, whole
+from quaver.checking import NameIn, boolean, check, names, nearest, one_of, rate, texts, whole
 from quaver.errors import ConfigError
 
 RULES = {
