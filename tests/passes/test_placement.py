@@ -1,7 +1,6 @@
 """Where quantizers come to stand, on graphs of a few nodes."""
 
 from copy import copy
-from types import SimpleNamespace
 
 import torch
 
@@ -14,12 +13,12 @@ from quaver.program import EVAL, TRAIN, Stage
 OPENVINO = ENGINES["openvino"]
 
 
-def planner(plan, target=OPENVINO):
-    return SimpleNamespace(engine=target, plan=lambda ops, planned: (plan, {}))
+def planner(plan):
+    return lambda ops, planned: (plan, {})
 
 
 def placed(made, plan, *outputs, target=OPENVINO):
-    return place(made.program(*outputs), planner(plan, target))
+    return place(made.program(*outputs), target, planner(plan))
 
 
 def read_by(program, op, mode=EVAL):
@@ -170,7 +169,7 @@ def test_a_later_plan_adds_to_an_earlier_one_and_keeps_its_quantizers():
     made, first, second = two_convolutions()
     before = placed(made, {"first": weighted()}, first, second)
 
-    after = place(before, planner({"second": weighted()}))
+    after = place(before, OPENVINO, planner({"second": weighted()}))
 
     assert after.quantizer("x") is before.quantizer("x")
     assert after.quantizer("first.weight") is before.quantizer("first.weight")
@@ -181,7 +180,7 @@ def test_a_plan_for_nothing_leaves_the_graphs_as_they_are():
     made, first, second = two_convolutions()
     program = made.program(first, second)
 
-    result = place(program, planner({}))
+    result = place(program, OPENVINO, planner({}))
 
     for mode in (EVAL, TRAIN):
         assert [node.target for node in result.graphs[mode].nodes] == [node.target for node in program.graphs[mode].nodes]

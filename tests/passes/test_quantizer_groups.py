@@ -9,7 +9,7 @@ import quaver.nn as qnn
 from quaver.errors import ConfigError
 from quaver.graph.nodes import Op
 from quaver.passes import AddQuantDequantPass, QuantizationTransformPass
-from quaver.passes.quantizer_factory import QuantizerFactory
+from quaver.passes.quantizer_groups import QuantizerSource
 from quaver.program import OpPlan
 
 aten = torch.ops.aten
@@ -40,11 +40,11 @@ def test_what_a_concatenation_reads_and_gives_is_one_group_and_what_computes_beg
     )
     plan = {"both": OpPlan(None, {0: {}, 1: {}}), "mean": OpPlan(None, {0: {}}), "flat": OpPlan(None, {0: {}})}
 
-    joined, pooled = QuantizerFactory(None).groups(graph, plan)
+    joined, pooled = QuantizerSource(None).groups(graph, plan)
 
     assert joined.sources == [nodes["one"], nodes["two"]]
     assert joined.moved == {nodes["both"]: "both"}
-    assert [(read.op.name, read.position) for read in joined.reads] == [
+    assert [(node.name, position) for node, position, _ in joined.reads] == [
         (nodes["both"].name, 0),
         (nodes["both"].name, 1),
         (nodes["mean"].name, 0),
@@ -56,7 +56,7 @@ def test_what_a_concatenation_reads_and_gives_is_one_group_and_what_computes_beg
 def test_a_tensor_that_nobody_wants_rounded_is_in_no_group():
     graph, nodes = graph_of(("one", "relu", aten.relu.default, "x"), ("two", "relu", aten.relu.default, "one"))
 
-    (group,) = QuantizerFactory(None).groups(graph, {"two": OpPlan(None, {0: {}})})
+    (group,) = QuantizerSource(None).groups(graph, {"two": OpPlan(None, {0: {}})})
 
     assert group.sources == [nodes["one"]]
 

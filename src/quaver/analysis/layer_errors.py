@@ -5,9 +5,19 @@ import math
 from torch import fx
 
 from quaver.analysis.findings import LayerStatistics, TensorStatistics, WeightStatistics
-from quaver.analysis.sites import Site, moved_from, stored_name
-from quaver.graph.nodes import is_dequantize, is_fake_quant, is_op, is_parameter, is_quantize, op_of, quantizer_of
+from quaver.analysis.sites import Site
+from quaver.graph.nodes import (
+    is_dequantize,
+    is_fake_quant,
+    is_op,
+    is_parameter,
+    is_quantize,
+    op_of,
+    quantizer_of,
+    stored_weight,
+)
 from quaver.program import EVAL, Program
+from quaver.program.quantized_tensors import quantized_tensors
 
 
 def statistics_of_layers(
@@ -18,6 +28,9 @@ def statistics_of_layers(
     tensors_by_name = {tensor.name: tensor for tensor in tensors}
     weights_by_name = {weight.name: weight for weight in weights}
     by_node = {site.node: site.name for site in sites if site.rounded}
+    for tensor in quantized_tensors(program):
+        if tensor.moved_from in by_node:  # one that was moved has the name of its source
+            by_node[tensor.dequantize] = by_node[tensor.moved_from]
     by_quantizer = {site.quantizer: site.name for site in reversed(sites) if site.rounded}
     records = []
     for node in program.graphs[EVAL].nodes:
@@ -50,9 +63,7 @@ def statistics_of_layers(
 
 
 def _tensor(value: fx.Node, by_node: dict[fx.Node, str], by_quantizer: dict[str, str]) -> str | None:
-    """The name of the rounded activation that a node gives; one that was moved has the name of its source."""
-    while (first := moved_from(value)) is not None:
-        value = first
+    """The name of the rounded activation that a node gives."""
     if value in by_node:
         return by_node[value]
     if is_fake_quant(value) and not is_parameter(value.args[0]):
@@ -65,7 +76,7 @@ def _weight(value: fx.Node) -> str | None:
     if is_fake_quant(value) and is_parameter(value.args[0]):
         return str(quantizer_of(value))
     if is_dequantize(value) and not is_quantize(value.args[0]):
-        return stored_name(value)
+        return str(stored_weight(value).target)
     return None
 
 

@@ -16,11 +16,12 @@ from quaver.graph.nodes import (
     op_of,
     ops_by_name,
     quantizer_of,
+    stored_weight,
 )
 from quaver.grid import Grid
-from quaver.operators import moves_values
 from quaver.passes.placement import end_of
 from quaver.program import EVAL, Program
+from quaver.program.quantized_tensors import maker_name, numbered, quantized_tensors
 from quaver.program.views import read
 from quaver.quantizers import CustomQuantizer, Observer
 from quaver.quantizers.arithmetic import quantize
@@ -89,38 +90,14 @@ def _observed(program: Program) -> Iterator[Site]:
 
 
 def _frozen(program: Program) -> Iterator[Site]:
-    taken: set[str] = set()
-    for node in program.graphs[EVAL].nodes:
-        if not is_dequantize(node) or not is_quantize(node.args[0]) or moved_from(node) is not None:
-            continue
-        (source, scale, zero_point, low, high) = node.args[0].args[:5]
-        name = plain = f"{op_of(source).name}.output" if is_op(source) else _input_name(program, source)
-        while name in taken:
-            name = f"{plain}_{sum(other.startswith(plain) for other in taken)}"
-        taken.add(name)
-        low, high = low - zero_point, high - zero_point
-        grid = Grid(high.bit_length() + (low < 0), low < 0, narrow=False)
-        yield Site(name, name, 0, True, node, grid, float(scale) * high)
-
-
-def moved_from(node: fx.Node) -> fx.Node | None:
-    """Where a frozen program rounds a tensor that was only moved, to the grid it is on: the node that rounded it first."""
-    if not is_dequantize(node) or not is_quantize(node.args[0]):
-        return None
-    source: Any = node.args[0].args[0]  # type: ignore[union-attr]
-    if not is_op(source) or not moves_values(source):
-        return None
-    first = next((value for value in source.all_input_nodes if is_dequantize(value)), None)
-    return first if first is not None and first.args[1] == node.args[1] else None
-
-
-def _input_name(program: Program, source: fx.Node) -> str:
-    inputs = [node for node in program.graphs[EVAL].nodes if node.op == "placeholder"]
-    while source not in inputs and source.all_input_nodes:
-        source = source.all_input_nodes[0]
-        if is_op(source):
-            return f"{op_of(source).name}.output"
-    return program.signature.tensors[inputs.index(source)].name if source in inputs else source.name
+    graph, taken = program.graphs[EVAL], set[str]()
+    for tensor in quantized_tensors(program):
+        if tensor.moved_from is None:
+            name = maker_name(tensor.maker, graph, program.signature)
+            name = numbered(f"{name}.output" if is_op(tensor.maker) else name, taken)
+            taken.add(name)
+            grid = Grid(tensor.high.bit_length() + (tensor.low < 0), tensor.low < 0, narrow=False)
+            yield Site(name, name, 0, True, tensor.dequantize, grid, tensor.step * tensor.high)
 
 
 def _threshold(program: Program, title: str) -> float | None:
@@ -153,7 +130,7 @@ def weights(program: Program) -> Iterator[Weight]:
 def _frozen_weights(program: Program) -> Iterator[Weight]:
     taken: set[str] = set()
     for node in program.graphs[EVAL].nodes:
-        if is_dequantize(node) and not is_quantize(node.args[0]) and (name := stored_name(node)) not in taken:
+        if is_dequantize(node) and not is_quantize(node.args[0]) and (name := str(stored_weight(node).target)) not in taken:
             taken.add(name)
             integers = read(program, name).detach().float()
             scale = node.args[1]
@@ -164,11 +141,3 @@ def _frozen_weights(program: Program) -> Iterator[Weight]:
             high = node.args[-2]
             values = integers * scale
             yield Weight(name, int(high).bit_length() + 1, values, None, torch.as_tensor(scale * high).flatten())
-
-
-def stored_name(node: fx.Node) -> str:
-    """The path of the weight that a dequantize node reads."""
-    source: Any = node.args[0]
-    while source.op != "get_attr":
-        (source,) = source.all_input_nodes
-    return str(source.target)

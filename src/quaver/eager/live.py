@@ -1,11 +1,11 @@
 """From a live model to a frozen program: traced with marks where its quantizers are, which then take their places."""
 
 import warnings
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,21 +22,22 @@ from quaver.eager.input_spec import InputSpec
 from quaver.eager.layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.marks import mark
 from quaver.eager.signs import is_watching
-from quaver.engines import DEFAULT, Engine
+from quaver.engines import DEFAULT
 from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
-from quaver.graph.nodes import is_op, op_of, packet
+from quaver.graph.nodes import calls, is_op, op_of
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, facts, never_negative, weight_of
 from quaver.passes import QuantizationFreezePass
-from quaver.passes.placement import Ops, place
+from quaver.passes.placement import place
 from quaver.passes.quantization_transform import is_unbatched
-from quaver.passes.quantizer_factory import Group, Plan, QuantizerFactory, planned_reads
+from quaver.passes.quantizer_groups import Group, Plan, QuantizerSource, planned_reads
 from quaver.passes.tensor_names import free_name
 from quaver.program import EVAL, InputTensor, OpPlan, Program
 from quaver.program.history import PassApplied
 from quaver.program.placements import Options
-from quaver.program.reason import Reason
 from quaver.quantizers import AbsMax, Quantizer
 
+Marked = dict[str, tuple[Swapped, Quantizer | None]]
+"""For the key of each mark the layer that it stands in front of, and the quantizer of that input."""
 LIVE = "live"
 """The key of a plan's options under which a live layer's own quantizer stands."""
 
@@ -49,14 +50,14 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, ba
     refuse_later_parametrizations(net)
     for layer in swapped:
         layer.look_below_zero()
-    layers: dict[str, tuple[Swapped, int]] = {}
+    layers: Marked = {}
     device = next((tensor.device for tensor in (*net.parameters(), *net.buffers())), None)
     devices = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         with _marked(net, layers):
             program = _captured(net, specs, device)
-        live = _LiveQuantizers(program, _plan(program.graphs[EVAL], layers))
-        prepared = place(program, live, factory=live)
+        plan = _plan(program.graphs[EVAL], layers)
+        prepared = place(program, DEFAULT, lambda *_: (plan, {}), factory=_LiveQuantizers(program))
         prepared.training, prepared.history = False, (PassApplied.of("QAT", vars(config)),)
         _warn_of_batchwise(prepared)
         observe_ends(prepared, batches, specs)
@@ -64,7 +65,7 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, ba
 
 
 @contextmanager
-def _marked(net: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> Iterator[None]:
+def _marked(net: nn.Module, layers: Marked) -> Iterator[None]:
     """The model, for as long as it is traced, with float layers and, in front of each input that is rounded, a mark.
 
     It is the model itself, for its forward may come to its layers in ways that no copy follows: a list, a bound method, a
@@ -84,7 +85,7 @@ def _marked(net: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> Iterator[
             module.__dict__.update(attributes)
 
 
-def _mark_layer(module: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> None:
+def _mark_layer(module: nn.Module, layers: Marked) -> None:
     own = module.__dict__  # other tables for the time being, so that the model's own stay as they are
     own["_forward_hooks"] = _unwatched(module._forward_hooks)
     own["_forward_pre_hooks"] = _unwatched(module._forward_pre_hooks)
@@ -93,9 +94,9 @@ def _mark_layer(module: nn.Module, layers: dict[str, tuple[Swapped, int]]) -> No
         own["_modules"] = dict(module._modules)
         own["_forward_pre_hooks_with_kwargs"] = copy(module._forward_pre_hooks_with_kwargs)
         keys = []
-        for position, name in _marked_inputs(module):
+        for position, name, quantizer in _marked_inputs(module):
             keys.append((position, name, str(len(layers))))
-            layers[str(len(layers))] = (module, position)
+            layers[str(len(layers))] = (module, quantizer)
         swap_back(module)
         if keys:
             module.register_forward_pre_hook(partial(_mark_inputs, keys), with_kwargs=True)
@@ -106,10 +107,10 @@ def _unwatched(hooks: dict[int, Any]) -> OrderedDict[int, Any]:
     return OrderedDict((key, hook) for key, hook in hooks.items() if not is_watching(hook))
 
 
-def _marked_inputs(layer: Swapped) -> list[tuple[int, str]]:
+def _marked_inputs(layer: Any) -> list[tuple[int, str, Quantizer | None]]:
     if isinstance(layer, Add):
-        return [(position, name) for position, name in enumerate(("x", "y")) if position != layer._quaver_raw]
-    return [(0, "input")] if layer.own() else []
+        return [(k, name, layer.input_quantizers[k]) for k, name in enumerate(("x", "y")) if k != layer._quaver_raw]  # type: ignore[misc]
+    return [(0, "input", layer.input_quantizer)] if layer.own() else []
 
 
 def _mark_inputs(
@@ -149,35 +150,33 @@ def _captured(net: nn.Module, specs: list[InputSpec], device: torch.device | Non
     return program
 
 
-def _plan(graph: fx.Graph, layers: dict[str, tuple[Swapped, int]]) -> Plan:
+def _plan(graph: fx.Graph, layers: Marked) -> Plan:
     """Take the marks out of a graph; give what they say: which ops are to read what through which of the live quantizers."""
-    marks = [node for node in graph.nodes if _is_mark(node)]
+    marks = [node for node in graph.nodes if calls(node, "quantizer_mark")]
     known: dict[fx.Node, bool] = {}
     signed = {node: not never_negative(_source(node), known) for node in marks}
-    plan: Plan = defaultdict(OpPlan)
+    plan: Plan = {}
     for node in marks:
-        layer, position = layers[node.args[1]]  # type: ignore[index]
-        quantizer = _quantizer(layer, position)
+        layer, quantizer = layers[node.args[1]]  # type: ignore[index]
         if layer._quaver_signs is not None and quantizer is not None:
             # no forward yet: the graph says what one would show
             quantizer.grid = replace(quantizer.grid, signed=signed[node])
         read, readers = node, list(node.users)
-        while (
-            len(readers) == 1 and facts(readers[0]).kind == "pad"
-        ):  # padding copies values: what is rounded stands behind it
+        while len(readers) == 1 and facts(readers[0]).kind == "pad":  # which copies values: round behind it
             read, readers = readers[0], list(readers[0].users)
         for reader in readers:
             if isinstance(layer, Weighted):
                 _refuse_computed_weight(reader, layer)
             if is_op(reader):
-                planned, name = plan[op_of(reader).name], op_of(reader).name
-                weight = {LIVE: layer.weight_quantizer} if isinstance(layer, Weighted) else planned.weight
-                own = {} if quantizer is None else {activation_inputs(reader).index(read): {LIVE: quantizer}}
-                plan[name] = OpPlan(weight, planned.inputs | own)
+                weight = {LIVE: layer.weight_quantizer} if isinstance(layer, Weighted) else None
+                planned = plan.setdefault(op_of(reader).name, OpPlan(weight))
+                if quantizer is not None:
+                    position = activation_inputs(reader).index(read)
+                    planned.inputs[position] = {LIVE: quantizer, "bits": quantizer.grid.bits}
     for node in marks:
         node.replace_all_uses_with(_source(node))
         graph.erase_node(node)
-    return dict(plan)
+    return plan
 
 
 def _refuse_computed_weight(reader: fx.Node, layer: Weighted) -> None:
@@ -191,16 +190,8 @@ def _refuse_computed_weight(reader: fx.Node, layer: Weighted) -> None:
         raise ConversionError(f"{op.name!r}: its input has no batch dimension. Let the model add one.")
 
 
-@dataclass(frozen=True)
-class _LiveQuantizers(QuantizerFactory):
-    """A plan whose options hold the live layers' own quantizers, and the factory that takes them from there."""
-
-    planned: Plan
-    engine: Engine = DEFAULT
-
-    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
-        """What the marks said."""
-        return self.planned, {}
+class _LiveQuantizers(QuantizerSource):
+    """Takes the live layers' own quantizers, which a plan's options hold."""
 
     def groups(self, graph: fx.Graph, plan: Plan) -> list[Group]:
         """For each tensor those readers together that round it alike: live layers share nothing else."""
@@ -208,7 +199,7 @@ class _LiveQuantizers(QuantizerFactory):
         for tensor, reads in planned_reads(graph, plan).items():
             here: list[tuple[Quantizer, Group]] = []
             for read in reads:
-                quantizer = plan[op_of(read.op).name].inputs[read.position][LIVE]
+                quantizer = plan[op_of(read[0]).name].inputs[read[1]][LIVE]
                 alike = next((group for other, group in here if _alike(other, quantizer)), None)
                 if alike is None:
                     here.append((quantizer, Group([tensor], {}, [read])))
@@ -222,13 +213,9 @@ class _LiveQuantizers(QuantizerFactory):
         titles = [title for title, quantizer in placed.items() if quantizer is wanted[LIVE]]
         return titles[0] if titles else free_name(parameter, placed)
 
-    def of_weight(self, title: str, weight: Tensor, node: fx.Node, wanted: Options) -> Quantizer:
-        """The layer's."""
-        return wanted[LIVE]  # type: ignore[no-any-return]
-
-    def of_group(self, title: str, group: Group, wanted: list[Options], signed: bool) -> Quantizer:
-        """That of the first layer that reads the tensor."""
-        return wanted[0][LIVE]  # type: ignore[no-any-return]
+    def quantizer(self, title: str, options: Options) -> Quantizer:
+        """The layer's own."""
+        return options[LIVE]  # type: ignore[no-any-return]
 
 
 def _warn_of_batchwise(prepared: Program) -> None:
@@ -243,20 +230,11 @@ def _warn_of_batchwise(prepared: Program) -> None:
         )
 
 
-def _is_mark(node: fx.Node) -> bool:
-    return node.op == "call_function" and packet(node) == "quantizer_mark"
-
-
 def _source(node: fx.Node) -> fx.Node:
     """What a mark, or several in a row, stand behind."""
-    while _is_mark(node):
+    while calls(node, "quantizer_mark"):
         node = node.args[0]  # type: ignore[assignment]
     return node
-
-
-def _quantizer(layer: Any, position: int) -> Quantizer | None:
-    quantizer: Any = layer.input_quantizers[position] if isinstance(layer, Add) else layer.input_quantizer
-    return quantizer  # type: ignore[no-any-return]
 
 
 def _alike(one: Quantizer, other: Quantizer) -> bool:

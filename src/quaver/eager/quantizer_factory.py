@@ -11,10 +11,9 @@ from quaver.eager.layers import LOWEST, WEIGHTED
 from quaver.eager.named import Named
 from quaver.graph.nodes import Op
 from quaver.nn import Add
-from quaver.operators import channel_axis, saturation_axis_of
 from quaver.passes import QuantizationTransformPass
 from quaver.quantizers import Quantizer
-from quaver.quantizers.make import make
+from quaver.quantizers.make import make, make_for_weight
 
 
 class QuantizerFactory:
@@ -55,16 +54,8 @@ class QuantizerFactory:
 
     def of_weight(self, op: Op, layer: Any) -> Quantizer:
         """For a weight, with its channel axis and its range."""
-        options, shape = self.options.weight_options(op), tuple(layer.weight.shape)
-        own: dict[str, Any] = {}
-        if options.get("pairs"):
-            own["pairs"] = saturation_axis_of(op.type, shape, getattr(layer, "groups", 1))
-        if "axis" in options:
-            own["axis"] = channel_axis(op.type)
-        quantizer = make(f"{op.name}.weight".lstrip("."), options | own)
-        if "axis" in own or options["kind"] == "learned_step":
-            quantizer.begin(layer.weight.detach())
-        return quantizer
+        name, groups = f"{op.name}.weight".lstrip("."), getattr(layer, "groups", 1)
+        return make_for_weight(name, self.options.weight_options(op), layer.weight, op.type, groups)
 
 
 def op_type(layer: Any) -> str:

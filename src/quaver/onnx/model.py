@@ -20,7 +20,7 @@ from quaver.onnx.editing import array_of, constant, operand, replace
 from quaver.operators import clamp_bounds
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
-from quaver.program.quantized_tensors import quantized_tensors, rounded_name
+from quaver.program.quantized_tensors import quantize_nodes, rounded_name
 from quaver.program.views import read
 
 OPSET = 20
@@ -179,7 +179,7 @@ def tidied(model: ir.Model, program: Program) -> ir.Model:
     several = len(graph.outputs) > 1
     outputs = {value: f"output_{index}" if several else "output" for index, value in enumerate(graph.outputs)}
     quantized = [node.outputs[0] for node in graph if node.op_type == "QuantizeLinear"]
-    titles = dict(zip(quantized, quantized_tensors(program), strict=True))
+    titles = dict(zip(quantized, quantize_nodes(program), strict=True))
     whole = {value: f"{title}.integers" for value, title in titles.items()}
     back = {node.outputs[0]: node.inputs[0] for node in graph if node.op_type == "DequantizeLinear"}
     rounded = {value: rounded_name(titles[source]) for value, source in back.items() if source in titles}

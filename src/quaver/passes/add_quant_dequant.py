@@ -10,7 +10,7 @@ from quaver.graph.nodes import is_parameter, op_of, results
 from quaver.operators import OP_TYPES, WEIGHTED, activation_inputs, ends_layer, moves_values
 from quaver.passes.placement import Ops
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
-from quaver.passes.quantizer_factory import Plan
+from quaver.passes.quantizer_groups import Plan
 from quaver.program import EVAL, TRAIN, OpPlan
 from quaver.program.reason import Because, Reason
 

@@ -9,8 +9,8 @@ The passes say which inputs of which ops they want quantized. Here each wish bec
 """
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from torch import fx, nn
 
@@ -19,7 +19,7 @@ from quaver.errors import ConfigError
 from quaver.graph.nodes import copy_graph, is_fake_quant, is_op, op_of, ops_by_name, tensor_notes
 from quaver.int8.patterns import foldable_batch_norm
 from quaver.operators import activation_inputs, facts, never_negative, weight_of
-from quaver.passes.quantizer_factory import Group, Plan, QuantizerFactory
+from quaver.passes.quantizer_groups import Group, Plan, QuantizerSource
 from quaver.passes.reasons import why_float
 from quaver.passes.tensor_names import free_name, tensor_name
 from quaver.program import EVAL, TRAIN, Placements, Program, Stage
@@ -32,20 +32,12 @@ Ops = dict[str, dict[str, fx.Node]]
 """For each mode the nodes that are ops, by name, in graphs without quantizers."""
 
 
-class Planner(Protocol):
-    """Who decides where quantizers go: one of the quantizing passes."""
-
-    @property
-    def engine(self) -> Engine:
-        """The engine to place quantizers for."""
-
-    def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:
-        """What to quantize beside what is planned already, and what is declined and why."""
+Planner = Callable[[Ops, Plan], tuple[Plan, dict[str, Reason]]]
+"""Says what to quantize beside what is planned already, and what it declines and why."""
 
 
-def place(program: Program, *planners: Planner, factory: QuantizerFactory | None = None) -> Program:
+def place(program: Program, engine: Engine, *planners: Planner, factory: QuantizerSource | None = None) -> Program:
     """A prepared program with a quantizer wherever one of these, or an earlier pass, plans one; by default made anew."""
-    engine = planners[0].engine
     if program.stage is Stage.PREPARED and program.placements.target != engine.name:
         raise ConfigError(
             f"target={engine.name!r}: an earlier pass placed quantizers for {program.placements.target!r}, and engines "
@@ -55,11 +47,11 @@ def place(program: Program, *planners: Planner, factory: QuantizerFactory | None
     ops = {mode: ops_by_name(graph) for mode, graph in graphs.items()}
     planned, declined = dict(program.placements.plan), dict(program.placements.declined)
     for planner in planners:
-        more, refused = planner.plan(ops, planned)
+        more, refused = planner(ops, planned)
         planned |= more
         declined |= refused
     declined = {name: why for name, why in declined.items() if name not in planned}
-    return _Placing(program, graphs, ops, planned, declined, factory or QuantizerFactory(program), engine).run()
+    return _Placing(program, graphs, ops, planned, declined, factory or QuantizerSource(program), engine).run()
 
 
 def end_of(node: fx.Node) -> fx.Node:
@@ -89,7 +81,7 @@ class _Placing:
     ops: Ops
     plan: Plan
     declined: dict[str, Reason]
-    factory: QuantizerFactory
+    factory: QuantizerSource
     engine: Engine
     modules: dict[str, Quantizer] = field(default_factory=dict)
     weights: dict[str, str] = field(default_factory=dict)
@@ -112,11 +104,13 @@ class _Placing:
         for group, is_signed in zip(groups, signed, strict=True):
             self.place_group(group, is_signed)
         self.observe_outputs()
+        only_trained = [name for name in self.trained if name not in self.ops[EVAL]]
         placements = Placements(
             root=self.root,
             plan=self.plan,
             declined=self.declined,
-            reasons=self.why_float(),
+            reasons=why_float(self.ops[EVAL], frozenset(self.plan), self.declined)
+            | dict.fromkeys(only_trained, ONLY_IN_TRAINING),
             quantizers={name: f"{self.root}.{name}" for name in self.modules},
             weights=self.weights,
             roles=dict(self.roles),
@@ -152,7 +146,7 @@ class _Placing:
 
     def place_group(self, group: Group, signed: bool) -> None:
         title = self.tensor_name(group.sources[0])
-        wanted = [self.plan[op_of(read.op).name].inputs[read.position] for read in group.reads]
+        wanted = [self.plan[op_of(node).name].inputs[position] for node, position, _ in group.reads]
         self.modules[title] = self.factory.of_group(title, group, wanted, signed)
         order = {tensor: index for index, tensor in enumerate(group.sources)}
         for node, position, tensor in group.reads:
@@ -218,13 +212,8 @@ class _Placing:
                 twin = self.trained.get(op_of(last).name) if is_op(last) else None
                 if twin is None and TRAIN in self.graphs:
                     continue
-                self.modules[title] = QuantizerFactory(self.program).quantizer(title, {"kind": "observer"})
+                self.modules[title] = QuantizerSource(self.program).quantizer(title, {"kind": "observer"})
                 if twin is not None:
                     self.call(TRAIN, title, twin, 0)
                 rounded[last] = title
             self.roles[name]["output"] = title
-
-    def why_float(self) -> dict[str, Reason]:
-        only_trained = [name for name in self.trained if name not in self.ops[EVAL]]
-        reasons = why_float(self.ops[EVAL], frozenset(self.plan), self.declined)
-        return reasons | dict.fromkeys(only_trained, ONLY_IN_TRAINING)

@@ -84,11 +84,6 @@ def _listed(names: list[str]) -> str:
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more tensors"
 
 
-def weight_of_quantizer(program: Program, name: str) -> Tensor:
-    """The weight that a quantizer rounds."""
-    return read(program, program.placements.weights[name])  # type: ignore[no-any-return]
-
-
 def with_plain_quantizers(program: Program) -> Program:
     """The program with a plain quantizer in the place of each quantize function of a user's own that has such a form."""
     plain: dict[str, Quantizer] = {}
@@ -118,7 +113,7 @@ def plain_form(program: Program, name: str, custom: CustomQuantizer) -> Quantize
         device = next((tensor.device for tensor in program.parameters()), torch.device("cpu"))
         return custom.plain_activation(rank_of(call) or 4, device)
     custom = copy.deepcopy(custom).eval()
-    values = custom(weight_of_quantizer(program, name)).detach().float()
+    values = custom(read(program, program.placements.weights[name])).detach().float()
     found = custom.plain_weight(values)
     integers, _ = found.integers(values)
     changed = 0 if custom.pairs is None else int((without_overflow(integers, custom.pairs) != integers).sum())
@@ -164,7 +159,7 @@ class _Freezing:
         op = op_of(op_node)
         name = quantizer_of(weight)
         quantizer = self.program.quantizer(name)
-        parameter = weight_of_quantizer(self.program, name)
+        parameter = read(self.program, self.program.placements.weights[name])
         integers, scale = quantizer.integers(parameter)
         axis = channel_axis(op.type) % parameter.dim()
         norm = foldable_batch_norm(op_node)

@@ -12,7 +12,7 @@ from quaver.graph.nodes import Op, is_parameter, op_of, rank_of
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, weight_of
 from quaver.passes.placement import Ops
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
-from quaver.passes.quantizer_factory import Plan
+from quaver.passes.quantizer_groups import Plan
 from quaver.program import EVAL, TRAIN, OpPlan, Program
 from quaver.program.placements import Options
 from quaver.program.reason import Because, Reason

@@ -16,7 +16,7 @@ from quaver.config.scopes import contains
 from quaver.graph.nodes import Op, argument, calls, dtype_of, is_written
 from quaver.passes.base import Pass
 from quaver.passes.placement import Ops, place
-from quaver.passes.quantizer_factory import Plan
+from quaver.passes.quantizer_groups import Plan
 from quaver.program import Program, Stage
 from quaver.program.placements import Options
 from quaver.program.reason import Because, Reason, SkipPattern
@@ -83,7 +83,7 @@ class InputQuantizers(TargetOption, QuantizerOptions, SkipOption, Pass):
 
     def rewrite(self, program: Program) -> Program:
         """Quantizers where `plan` says."""
-        return place(program, self)
+        return place(program, self.engine, self.plan)
 
     def input_options(self, op: Op) -> Options:
         """What the quantizer of an op's input is made from."""

@@ -4,21 +4,16 @@ from collections.abc import Collection
 
 from torch import fx
 
-from quaver.graph.nodes import is_op, op_of, packet
+from quaver.graph.nodes import calls, is_op
 from quaver.program import Signature
+from quaver.program.quantized_tensors import maker_name, maker_of
 
 
 def tensor_name(node: fx.Node, graph: fx.Graph, signature: Signature) -> str:
     """``relu.output`` for what the op ``relu`` gives, ``split.output1`` for a part of it, an input's name for an input."""
-    if is_op(node):
-        return f"{op_of(node).name}.output"
-    source = node
-    while not is_op(source) and source.op == "call_function":
-        source = source.all_input_nodes[0]
-    if is_op(source):
-        return f"{op_of(source).name}.output{node.args[1] if packet(node) == 'getitem' else ''}"
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    return signature.tensors[inputs.index(source)].name if source in inputs else source.name
+    maker = maker_of(node)
+    name = maker_name(maker, graph, signature)
+    return f"{name}.output{node.args[1] if calls(node, 'getitem') else ''}" if is_op(maker) else name
 
 
 def free_name(name: str, taken: Collection[str]) -> str:

@@ -1,11 +1,17 @@
 """A quantizer for a tensor, from the options that a pass or `quaver.QAT` wishes it with."""
 
+from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
+
+from quaver.operators import channel_axis, saturation_axis_of
 from quaver.quantizers import build
 from quaver.quantizers.custom import CustomQuantizer, as_module
 from quaver.quantizers.pact import PACT
 from quaver.quantizers.quantizer import Quantizer
+
+Make = Callable[[str, dict[str, Any]], Quantizer]
 
 
 def make(tensor: str, options: dict[str, Any]) -> Quantizer:
@@ -20,4 +26,19 @@ def make(tensor: str, options: dict[str, Any]) -> Quantizer:
     if preprocess is not None:
         quantizer.preprocess = as_module(PACT if preprocess == "PACT" else preprocess, tensor)
     quantizer.tensor, quantizer.made_of = tensor, (function, preprocess)
+    return quantizer
+
+
+def make_for_weight(
+    tensor: str, options: dict[str, Any], weight: Tensor, op_type: str, groups: int, make: Make = make
+) -> Quantizer:
+    """The quantizer of an op's weight, along the axes of the op's type; those that begin with a range get the weight's."""
+    own: dict[str, Any] = {}
+    if options.get("pairs"):
+        own["pairs"] = saturation_axis_of(op_type, tuple(weight.shape), groups)
+    if "axis" in options:
+        own["axis"] = channel_axis(op_type)
+    quantizer = make(tensor, options | own)
+    if "axis" in own or options.get("kind") == "learned_step":
+        quantizer.begin(weight.detach())
     return quantizer

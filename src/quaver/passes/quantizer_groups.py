@@ -3,26 +3,19 @@
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
 
 from torch import Tensor, fx
 
-from quaver.graph.nodes import op_of, ops_by_name, results
-from quaver.operators import activation_inputs, channel_axis, moves_values, saturation_axis
+from quaver.graph.nodes import argument, op_of, ops_by_name, results
+from quaver.operators import activation_inputs, channel_axis, moves_values
 from quaver.program import OpPlan, Program
 from quaver.program.placements import Options
 from quaver.quantizers import PACT, Quantizer
-from quaver.quantizers.make import make
+from quaver.quantizers.make import make, make_for_weight
 
 Plan = dict[str, OpPlan]
-
-
-class Read(NamedTuple):
-    """An op that reads a tensor rounded, and at which of its inputs."""
-
-    op: fx.Node
-    position: int
-    tensor: fx.Node
+Read = tuple[fx.Node, int, fx.Node]
+"""An op that reads a tensor rounded, at which of its inputs, and the tensor."""
 
 
 @dataclass
@@ -41,12 +34,12 @@ def planned_reads(graph: fx.Graph, plan: Plan) -> dict[fx.Node, list[Read]]:
         if name in plan:
             inputs = activation_inputs(node)
             for position in plan[name].inputs:
-                reads[inputs[position]].append(Read(node, position, inputs[position]))
+                reads[inputs[position]].append((node, position, inputs[position]))
     return reads
 
 
 @dataclass(frozen=True)
-class QuantizerFactory:
+class QuantizerSource:
     """Makes quantizers from a plan's options, or takes those that an earlier pass made from the same and placed there."""
 
     program: Program
@@ -63,13 +56,11 @@ class QuantizerFactory:
                 node = leader[node]
             return node
 
-        for read in chain(*reads.values()):
-            op = op_of(read.op)
-            find(read.tensor)
-            if moves_values(read.op):
-                moved |= dict.fromkeys(results(read.op), op.name)
-                for result in results(read.op):
-                    leader[find(result)] = find(read.tensor)
+        for node, _, tensor in chain(*reads.values()):
+            find(tensor)
+            for result in results(node) if moves_values(node) else ():
+                moved[result] = op_of(node).name
+                leader[find(result)] = find(tensor)
         members: dict[fx.Node, list[fx.Node]] = defaultdict(list)
         for node in graph.nodes:
             if node in leader:
@@ -90,14 +81,8 @@ class QuantizerFactory:
 
     def of_weight(self, title: str, weight: Tensor, node: fx.Node, wanted: Options) -> Quantizer:
         """A quantizer with the op's channel axis, and the range of the weight as it is."""
-        op_type = op_of(node).type
-        own: Options = {"pairs": saturation_axis(node, op_type, tuple(weight.shape))} if wanted.get("pairs") else {}
-        if "axis" in wanted:
-            own["axis"] = channel_axis(op_type)
-        quantizer = self.quantizer(title, wanted | own)
-        if "axis" in own or wanted["kind"] == "learned_step":
-            quantizer.begin(weight.detach())
-        return quantizer
+        groups = argument(node, "groups", 1)
+        return make_for_weight(title, wanted, weight, op_of(node).type, groups, self.quantizer)
 
     def of_group(self, title: str, group: Group, wanted: list[Options], signed: bool) -> Quantizer:
         """As the first reader wants it, unless another wants more bits."""
