@@ -196,7 +196,7 @@ def test_storing_leaves_its_input_alone(part, threshold, grid):
 
 
 @pytest.mark.parametrize("signed", [True, False])
-@pytest.mark.parametrize("how", [Stored(), Stored(shifted=False), Stored(unit=0.5), Stored(unit=0.5, handed_over=True)])
+@pytest.mark.parametrize("how", [Stored(), Stored(shifted=False), Stored(unit=0.5), Stored(unit=0.5, fused_add=True)])
 def test_what_lies_outside_saturates_and_nan_stays(signed, how):
     x = torch.tensor([1e30, -1e30, torch.inf, -torch.inf, torch.nan])
     grid = Grid(8, signed, narrow=False)
@@ -233,14 +233,14 @@ def test_a_unit_that_is_a_power_of_two_changes_nothing(part, threshold, grid, po
 
 @law
 @given(parts, thresholds, floats(0.03125, 32, width=32), eight_bits, booleans(), booleans())
-def test_counted_in_any_steps_the_nearest_integer_is_meant(part, threshold, ratio, grid, shifted, handed_over):
+def test_counted_in_any_steps_the_nearest_integer_is_meant(part, threshold, ratio, grid, shifted, fused_add):
     scale, unit = scale_of(threshold, grid), scale_of(threshold * ratio, grid)
     x = part * 127 / ratio
     quotients = [exact(value) * exact(unit) / exact(scale) for value in x]
     # as above, and four more roundings of at most 320 steps: less than 2^-12 of a step
     assume(all(abs(quotient % 1 - Fraction(1, 2)) > Fraction(1, 2**12) for quotient in quotients))
 
-    stored = as_stored(x, scale, grid, Stored(shifted, unit, handed_over))
+    stored = as_stored(x, scale, grid, Stored(shifted, unit, fused_add))
 
     assert stored.tolist() == [clamped(round(quotient), grid) for quotient in quotients]
 

@@ -38,10 +38,10 @@ def in_steps(
 
 
 def live_integers(
-    quantizer: Quantizer, x: Tensor, shifted: bool, unit: Tensor | float | None = None, handed_over: bool = False
+    quantizer: Quantizer, x: Tensor, shifted: bool, unit: Tensor | float | None = None, fused_add: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Integers and step by a quantizer as it is now."""
-    return quantizer.integers(x, Stored(shifted, unit, handed_over))
+    return quantizer.integers(x, Stored(shifted, unit, fused_add))
 
 
 def stored_integers(weight: Tensor) -> Tensor:
@@ -63,14 +63,14 @@ def stored_activation(
     high: int,
     shifted: bool,
     unit: Tensor | float | None = None,
-    handed_over: bool = False,
+    fused_add: bool = False,
 ) -> Tensor:
     """Integers of an activation by a step that is fixed, in the steps in which an engine comes to them."""
     whole = Grid(8, low < 0, narrow=False)
     if low < whole.low or high > whole.high:  # written by hand
         return round_between(x if unit is None else x * unit, scale, low, high)
     grid = Grid(8, low < 0, narrow=False, ends=(low, high))
-    return as_stored(x.float(), scale, grid, Stored(shifted, unit, handed_over))
+    return as_stored(x.float(), scale, grid, Stored(shifted, unit, fused_add))
 
 
 def added(x: Tensor, integers: Tensor, scale: Tensor | float, shifted: bool) -> Tensor:

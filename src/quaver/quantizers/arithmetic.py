@@ -81,12 +81,12 @@ class Stored:
     ``shifted``: signed integers start at 0, 128 added, as convolutions read them; what is only added, multiplied with
     another tensor, pooled or moved is not shifted.
     ``unit``: the tensor to be rounded is counted in steps of this size, as what was added to a convolution is in steps of
-    the shortcut; None for real numbers. ``handed_over``: that shortcut was stored shifted, or added inside the convolution.
+    the shortcut; None for real numbers. ``fused_add``: that shortcut was stored shifted, or added inside the convolution.
     """
 
     shifted: bool = True
     unit: Tensor | float | None = None
-    handed_over: bool = False
+    fused_add: bool = False
 
 
 def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tensor:
@@ -102,7 +102,7 @@ def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tens
         start, end = low * scale / how.unit, high * scale / how.unit
         width = end - start
         factor, shift = torch.full_like(width, 255) / width, -start * 255 / width  # 255 / width is a product in torch
-        if how.handed_over and not grid.signed:
+        if how.fused_add and not grid.signed:
             factor = 1 / (1 / factor)  # handed over as a step, and turned back into a factor
     if not (grid.signed and how.shifted):
         return (x * factor).round_().clamp_(grid.low, grid.high)

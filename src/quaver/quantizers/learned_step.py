@@ -88,7 +88,7 @@ class LearnedStep(Quantizer):
         threshold = self.own_threshold
         if self.observing:  # adds zero, and the gradient; in a form that keeps nothing of a parameter `observe` may write to
             change = (self.step - self.step.detach()) * self.step.detach().sign()
-            threshold = threshold + change * (self.grid.high * self.pull(x))
+            threshold = threshold + change * (self.grid.high * self.gradient_scale(x))
         threshold = self.bounded(threshold)
         return (torch.where(self.known.any(), threshold, torch.nan), None) if watched else (threshold, self.seen)
 
@@ -97,7 +97,7 @@ class LearnedStep(Quantizer):
         if self.axis is not None and self.step.numel() == 0:
             self.step.data = torch.zeros(x.shape[self.axis], device=x.device)
 
-    def pull(self, x: Tensor) -> float:
+    def gradient_scale(self, x: Tensor) -> float:
         """The paper's factor for the gradient of the step, ``1/√(N·high)``."""
         sharing = x.shape[self.axis] if self.axis is not None else 1 if self.grid.narrow else x.shape[0] if x.dim() else 1
         return 1 / math.sqrt(max(x.numel() // max(sharing, 1), 1) * self.grid.high)
