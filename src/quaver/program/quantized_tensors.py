@@ -1,6 +1,6 @@
 """The quantized tensors of a frozen program: their names, in it and in every artefact made of it, and their grids."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from torch import fx
@@ -30,16 +30,24 @@ class QuantizedTensor:
 
 
 def quantized_tensors(program: Program) -> list[QuantizedTensor]:
-    """Every tensor that is rounded, in the order of the graph, by its own name, made unique."""
-    found: dict[str, QuantizedTensor] = {}
+    """Every tensor that is rounded, in the order of the graph, by its own name, made unique; looked for once."""
     graph = program.graphs[EVAL]
+    of_graph, tensors = program.__dict__.get("_quantized_tensors", (None, []))
+    if of_graph is not graph:
+        tensors = list(_quantized_tensors(graph, program.signature))
+        program.__dict__["_quantized_tensors"] = graph, tensors
+    return tensors  # type: ignore[no-any-return]
+
+
+def _quantized_tensors(graph: fx.Graph, signature: Signature) -> Iterable[QuantizedTensor]:
+    found: dict[str, QuantizedTensor] = {}
     for node in filter(is_quantize, graph.nodes):
         maker = maker_of(node.args[0])
-        name = numbered(maker_name(maker, graph, program.signature), found)
+        name = numbered(maker_name(maker, graph, signature), found)
         step, zero, low, high = node.args[1:5]
         back = next(iter(node.users))
         found[name] = QuantizedTensor(name, maker, node, back, step, low - zero, high - zero, _moved_from(node))
-    return list(found.values())
+    return found.values()
 
 
 def _moved_from(quantize: fx.Node) -> fx.Node | None:
