@@ -4,8 +4,8 @@ import torch
 from torch import fx
 
 from quaver.engines import Engine
-from quaver.graph.nodes import is_dequantize, is_op, is_quantize, op_of, stored_weight
-from quaver.operators import WEIGHTED, saturation_axis
+from quaver.graph.nodes import is_dequantize, is_quantize, op_of, ops_by_name, stored_weight
+from quaver.operators import facts, saturation_axis
 from quaver.program import EVAL, Program
 from quaver.program.views import read
 from quaver.quantizers.saturation import without_overflow
@@ -15,11 +15,11 @@ def overflowing(program: Program, engine: Engine) -> list[str]:
     """The layers of a frozen program in which two products of neighbours can leave 16 bits, on an engine that adds so."""
     if not engine.saturates:
         return []
-    return [op_of(node).name for node in program.graphs[EVAL].nodes if _can_overflow(program, node)]
+    return [name for name, node in ops_by_name(program.graphs[EVAL]).items() if _can_overflow(program, node)]
 
 
 def _can_overflow(program: Program, node: fx.Node) -> bool:
-    if not is_op(node) or op_of(node).type not in WEIGHTED or not all(map(is_dequantize, node.args[:2])):
+    if not facts(node).is_layer or not all(map(is_dequantize, node.args[:2])):
         return False
     weight: fx.Node = node.args[1]  # type: ignore[assignment]
     if is_quantize(weight.args[0]):  # computed by the model

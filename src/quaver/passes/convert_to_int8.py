@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import fx, nn
+from torch import nn
 
-from quaver.graph.nodes import copy_graph, packet
+from quaver.graph.nodes import copy_graph
 from quaver.passes.base import Pass
 from quaver.program import EVAL, Program, Stage
 from quaver.program.views import parent_module, read
@@ -26,10 +26,11 @@ class ConvertToInt8Pass(Pass):
         """Store what is behind a cast to int8 as int8, and drop the cast."""
         graph = copy_graph(program.graphs[EVAL])
         whole = set()
-        for node in list(graph.nodes):
-            if is_weight_cast(node):
-                whole.add(node.args[0].target)
-                node.replace_all_uses_with(node.args[0])
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.to.dtype):
+            stored = node.args[0]
+            if node.args[1:] == (torch.int8,) and stored.op == "get_attr":  # type: ignore[union-attr]
+                whole.add(stored.target)  # type: ignore[union-attr]
+                node.replace_all_uses_with(stored)  # type: ignore[arg-type]
                 graph.erase_node(node)
         tensors = nn.Module()
         for path in {node.target: None for node in graph.nodes if node.op == "get_attr"}:
@@ -43,9 +44,3 @@ class ConvertToInt8Pass(Pass):
             else:
                 place.add_module(leaf, value)
         return program.copy(tensors=tensors, graphs={EVAL: graph}, stage=Stage.INT8)
-
-
-def is_weight_cast(node: fx.Node) -> bool:
-    """Whether a node turns a stored float weight into int8."""
-    is_cast = node.op == "call_function" and packet(node) == "to" and node.args[1:] == (torch.int8,)
-    return is_cast and node.args[0].op == "get_attr"  # type: ignore[union-attr]

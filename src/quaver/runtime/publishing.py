@@ -73,13 +73,14 @@ def _bring(folder: Path) -> None:
     if not incoming.is_dir():
         return
     sync_folder(folder)  # from here on it is the new ones that count
-    files = [file for file in incoming.glob("*/*") if _order(file) is not None and not file.is_symlink()]
-    weights = [file for file in files if _order(file) == 0]  # a network must not meet another's: rather none for a moment
-    for file in files:
+    orders = {file: _order(file) for file in incoming.glob("*/*") if not file.is_symlink()}
+    files = [file for file, order in orders.items() if order is not None]
+    weights = [file for file in files if orders[file] == 0]  # a network must not meet another's: rather none for a moment
+    for file in files if weights else ():
         has_weights = any(engine.weights_beside(file) in weights for engine in ENGINES.values())
         if has_weights and not (folder / file.name).is_symlink():
             (folder / file.name).unlink(missing_ok=True)
-    for file in sorted(files, key=lambda file: _order(file) or 0):
+    for file in sorted(files, key=lambda file: orders[file] or 0):
         if (folder / file.name).is_symlink():
             write_atomically(folder / file.name, file.read_bytes())
             file.unlink()
@@ -91,11 +92,12 @@ def _bring(folder: Path) -> None:
 
 def _order(file: Path) -> int | None:
     """Weights, network, and what says that the two belong together; from a folder that somebody else made, nothing else."""
+    networks = suffixes()
     if file.name.startswith("."):
         return None
-    if file.suffix in suffixes():
+    if file.suffix in networks:
         return 1
-    if file.suffix == ".json" and file.with_suffix("").suffix in suffixes():
+    if file.suffix == ".json" and file.with_suffix("").suffix in networks:
         return 2
     network = [(engine, file.with_suffix(suffix)) for engine in ENGINES.values() for suffix in (engine.suffix, "")]
     return 0 if any(engine.weights_beside(beside) == file for engine, beside in network) else None

@@ -24,7 +24,7 @@ from quaver.graph.nodes import (
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
 from quaver.int8.patterns import foldable_batch_norm, moves, on_integers
-from quaver.operators import ends_layer, facts
+from quaver.operators import UNKNOWN, ends_layer, facts
 from quaver.quantizers.arithmetic import dequantize
 
 _HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
@@ -61,15 +61,14 @@ class OpenVINOLowering(Lowering):
 
     def lowered(self, node: fx.Node) -> fx.Node | None:
         """What an op becomes; None where it stays as it is."""
-        if is_fake_quant(node):
-            return self.fake_quant(node)
-        if is_dequantize(node):
-            return self.dequantize(node)
-        if is_quantize(node):  # its dequantize does the work
-            return self.spared(self.copy(node))
         if node.op != "call_function":
-            return None
-        name, op = packet(node), facts(node)
+            return self.fake_quant(node) if is_fake_quant(node) else None
+        op = facts(node)
+        if op is UNKNOWN and is_dequantize(node):
+            return self.dequantize(node)
+        if op is UNKNOWN and is_quantize(node):  # its dequantize does the work
+            return self.spared(self.copy(node))
+        name = packet(node)
         known = [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
         if op.is_layer and known[1]:
             return self.biased(node)

@@ -97,8 +97,8 @@ def scale_apart(graph: ir.Graph) -> None:
             continue
         if all(map(is_constant, norm.inputs[1:])):
             spell_out_norm(graph, norm, len(operand(norm).shape or ()))
-    for node in list(graph):
-        factors = [array_of(value) for value in node.inputs if is_constant(value)] if node.op_type in ("Mul", "Div") else []
+    for node in [node for node in graph if node.op_type in ("Mul", "Div")]:
+        factors = [array_of(value) for value in node.inputs if is_constant(value)]
         place = next((place for place, value in enumerate(node.inputs) if is_linear(value)), None)
         if place is None or not any(size != 1 for factor in factors for size in factor.shape[:-1]):
             continue
