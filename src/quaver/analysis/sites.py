@@ -19,7 +19,7 @@ from quaver.graph.nodes import (
     stored_weight,
 )
 from quaver.grid import Grid
-from quaver.passes.placement import end_of
+from quaver.passes.placement import fused_output
 from quaver.program import EVAL, Program
 from quaver.program.quantized_tensors import maker_name, numbered, quantized_tensors
 from quaver.program.views import read
@@ -85,7 +85,7 @@ def _observed(program: Program) -> Iterator[Site]:
     for name, roles in program.placements.roles.items():
         title = roles.get("output")
         if title is not None and name in ops and isinstance(program.quantizer(title), Observer):
-            node = end_of(ops[name])
+            node = fused_output(ops[name])
             yield Site(title, title, 0, False, node, Grid(8, narrow=False), _threshold(program, title))
 
 

@@ -160,7 +160,7 @@ def _step(key: Any) -> str:
 
 def _add_constants(program: Program, exported: dict[str, Exported]) -> None:
     """Keep tensors that the model's code holds, not its modules; they move with the program but are no state of it."""
-    home = nn.Module()
+    constants = nn.Module()
     name = program.free_name("constants")
     for mode, one in exported.items():
         renamed: dict[str, str] = {}
@@ -168,11 +168,11 @@ def _add_constants(program: Program, exported: dict[str, Exported]) -> None:
             leaf = f"{mode}_{target.split('.', 1)[1]}"
             renamed[target] = f"{name}.{leaf}"
             if isinstance(value, Tensor):
-                home.register_buffer(leaf, value.detach(), persistent=False)
+                constants.register_buffer(leaf, value.detach(), persistent=False)
             else:
-                home.add_module(leaf, value)
+                constants.add_module(leaf, value)
         for node in one.graph.nodes:
             if node.op == "get_attr" and node.target in renamed:
                 node.target = renamed[node.target]
-    if home._buffers or home._modules:
-        program._modules[name] = home
+    if constants._buffers or constants._modules:
+        program._modules[name] = constants

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import quaver.nn as qnn
-from quaver.eager.signs import CONVOLVED, Signs, carry_sign, never_negative
+from quaver.eager.sign_tracking import CONVOLVED, Signs, carry_sign, never_negative
 from quaver.errors import QuaverWarning
 from quaver.int8 import kernels
 from quaver.quantizers import LearnedStep, Quantizer

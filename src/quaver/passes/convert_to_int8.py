@@ -9,7 +9,7 @@ from torch import nn
 from quaver.graph.nodes import copy_graph
 from quaver.passes.base import Pass
 from quaver.program import EVAL, Program, Stage
-from quaver.program.views import home, read
+from quaver.program.views import parent_module, read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class ConvertToInt8Pass(Pass):
                 graph.erase_node(node)
         tensors = nn.Module()
         for path in {node.target: None for node in graph.nodes if node.op == "get_attr"}:
-            place, leaf = home(tensors, path)
+            place, leaf = parent_module(tensors, path)
             value = read(program, path)
             if isinstance(value, nn.Parameter):
                 kept = value.to(torch.int8) if path in whole else value.detach().clone()

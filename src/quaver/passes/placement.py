@@ -25,7 +25,7 @@ from quaver.passes.tensor_names import free_name, tensor_name
 from quaver.program import EVAL, TRAIN, Placements, Program, Stage
 from quaver.program.placements import Options
 from quaver.program.reason import ONLY_IN_TRAINING, Reason
-from quaver.program.views import mount, read
+from quaver.program.views import read, set_submodule
 from quaver.quantizers import Quantizer
 
 Ops = dict[str, dict[str, fx.Node]]
@@ -54,7 +54,7 @@ def place(program: Program, engine: Engine, *planners: Planner, factory: Quantiz
     return _Placing(program, graphs, ops, planned, declined, factory or QuantizerSource(program), engine).run()
 
 
-def end_of(node: fx.Node) -> fx.Node:
+def fused_output(node: fx.Node) -> fx.Node:
     """The tensor that every engine writes for an op: behind its batch norm, and behind a clamp such as ReLU."""
     last = foldable_batch_norm(node) or node
     if len(last.users) == 1:
@@ -120,7 +120,7 @@ class _Placing:
         prepared = self.program.copy(graphs=self.graphs, stage=Stage.PREPARED, placements=placements)
         quantizers = nn.Module()
         for name, module in self.modules.items():
-            mount(quantizers, name, module)
+            set_submodule(quantizers, name, module)
         prepared._modules[self.root] = quantizers
         return prepared
 
@@ -205,7 +205,7 @@ class _Placing:
         for name in self.plan:
             if "output" in self.roles[name]:
                 continue
-            last = end_of(self.ops[EVAL][name])
+            last = fused_output(self.ops[EVAL][name])
             title = rounded.get(last)
             if title is None:
                 title = self.tensor_name(last)

@@ -16,7 +16,7 @@ from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
 from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
-from quaver.program.views import home, mount, read
+from quaver.program.views import parent_module, read, set_submodule
 from quaver.quantizers import PACT, CustomQuantizer, Observer, Quantizer
 from quaver.quantizers.on_grid import OffGridError
 from quaver.quantizers.saturation import without_overflow
@@ -101,7 +101,7 @@ def with_plain_quantizers(program: Program) -> Program:
         return program
     twin, quantizers = program.copy(), nn.Module()
     for name, quantizer in program.quantizers():
-        mount(quantizers, name, plain.get(name, quantizer))
+        set_submodule(quantizers, name, plain.get(name, quantizer))
     twin._modules[program.placements.root] = quantizers
     return twin
 
@@ -195,7 +195,7 @@ class _Freezing:
             title = f"{name}_{count}"
         if title not in self.stored:
             self.stored[title] = value
-            place, leaf = home(self.tensors, title)
+            place, leaf = parent_module(self.tensors, title)
             place.register_parameter(leaf, nn.Parameter(value.detach().clone().contiguous(), requires_grad=False))
         node = self.graph.create_node("get_attr", title)
         node.meta = notes_of(value)
@@ -209,7 +209,7 @@ class _Freezing:
         for node in self.graph.nodes:
             if node.op != "get_attr" or node.target in self.stored:
                 continue
-            place, leaf = home(self.tensors, node.target)
+            place, leaf = parent_module(self.tensors, node.target)
             if leaf in place._buffers or leaf in place._modules:
                 continue
             value = read(self.program, node.target)

@@ -20,7 +20,7 @@ from quaver.program.reason import Because
 from quaver.program.record import OpRecord
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
-from quaver.program.views import Executable, home, is_plain, read, reads_module, view
+from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, view
 from quaver.quantizers import Observer, Quantizer
 
 TRAIN, EVAL = "train", "eval"
@@ -138,7 +138,7 @@ class Program(nn.Module):
             value = read(self, node.target)
             if not is_plain(node.target) or hasattr(taken, node.target.split(".")[0]):
                 node.target = f"{renamed}.{index}"
-            container, leaf = home(root, node.target)
+            container, leaf = parent_module(root, node.target)
             table = container._modules if isinstance(value, nn.Module) else container._buffers
             table[leaf] = value
         root.training = self.training

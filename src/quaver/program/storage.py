@@ -24,7 +24,7 @@ from quaver.program.program import Program
 from quaver.program.record import read_record
 from quaver.program.signature import InputTensor, Signature
 from quaver.program.stage import Stage
-from quaver.program.views import home, mount, read
+from quaver.program.views import parent_module, read, set_submodule
 from quaver.quantizers import KINDS, PACT, Quantizer, build
 from quaver.records import decoded
 from quaver.stores import Store, UnconfirmedError
@@ -153,7 +153,7 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
     if placements.target not in ENGINES:
         raise ValueError(f"it was made for the engine {placements.target!r}, which is not known here")
     entries: list[_TensorEntry] = decoded(list[_TensorEntry], body["tensors"])
-    root = _mounted(entries, tensors, {placements.quantizers[name]: saved for name, saved in body["quantizers"].items()})
+    root = _module_tree(entries, tensors, {placements.quantizers[name]: saved for name, saved in body["quantizers"].items()})
     plan = {
         name: OpPlan(
             decoded(Options | None, wish["weight"]), {int(place): decoded(Options, one) for place, one in wish["inputs"]}
@@ -193,7 +193,7 @@ class _TensorEntry:
     persistent: bool = True
 
 
-def _mounted(entries: list[_TensorEntry], tensors: dict[str, Tensor], quantizers: dict[str, Any]) -> nn.Module:
+def _module_tree(entries: list[_TensorEntry], tensors: dict[str, Tensor], quantizers: dict[str, Any]) -> nn.Module:
     """The tensors and quantizers at their paths, in the order they were saved in: an optimizer finds its own by position."""
     root = nn.Module()
     waiting = {path: _quantizer(saved) for path, saved in quantizers.items()}
@@ -201,8 +201,8 @@ def _mounted(entries: list[_TensorEntry], tensors: dict[str, Tensor], quantizers
     for entry in entries:
         owner = entry.name.rpartition(".")[0].removesuffix(".preprocess")
         if owner in waiting:
-            mount(root, owner, waiting.pop(owner))
-        container, leaf = home(root, entry.name)
+            set_submodule(root, owner, waiting.pop(owner))
+        container, leaf = parent_module(root, entry.name)
         source = entry.same_as or entry.name
         expected = container._parameters.get(leaf) if entry.kind == "parameter" else container._buffers.get(leaf)
         if expected is not None and not _fits(tensors[source], expected):

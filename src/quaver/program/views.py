@@ -33,13 +33,13 @@ def uncompiled(module: nn.Module) -> nn.Module:
     return module._orig_mod if isinstance(module, OptimizedModule) else module
 
 
-def mount(root: nn.Module, path: str, module: nn.Module) -> None:
+def set_submodule(root: nn.Module, path: str, module: nn.Module) -> None:
     """Put a module at a dotted path."""
-    container, leaf = home(root, path)
+    container, leaf = parent_module(root, path)
     container._modules[leaf] = module
 
 
-def home(root: nn.Module, path: str) -> tuple[nn.Module, str]:
+def parent_module(root: nn.Module, path: str) -> tuple[nn.Module, str]:
     """The container for what stands at a dotted path, made if need be, and its name in there."""
     *parents, leaf = path.split(".")
     for name in parents:

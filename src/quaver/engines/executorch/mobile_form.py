@@ -8,7 +8,7 @@ from quaver.errors import StageError
 from quaver.graph.nodes import copy_graph, is_dequantize, is_quantize, is_written, op_of, ops_by_name, results, tensor_notes
 from quaver.grid import Grid
 from quaver.operators import activation_inputs, moves_values, never_negative
-from quaver.passes.placement import end_of
+from quaver.passes.placement import fused_output
 from quaver.passes.quantized_ops import pair
 from quaver.program import EVAL, Program, Stage
 from quaver.quantizers.arithmetic import scale_of
@@ -42,7 +42,7 @@ def make_signed(node: fx.Node) -> None:
 
 def round_output(graph: fx.Graph, node: fx.Node, threshold: list[float]) -> None:
     """Put a pair behind an op whose output somebody reads unrounded."""
-    for last in results(node) if node.users and results(node) != [node] else [end_of(node)]:
+    for last in results(node) if node.users and results(node) != [node] else [fused_output(node)]:
         unrounded = [reader for reader in last.users if not is_quantize(reader)]
         if not unrounded or is_written(last):
             continue

@@ -10,13 +10,13 @@ import torch
 from quaver.eager.input_spec import InputSpec
 from quaver.errors import InputError
 from quaver.graph.nodes import ops_by_name
-from quaver.passes.placement import end_of
+from quaver.passes.placement import fused_output
 from quaver.program import EVAL, Program
 from quaver.program.views import Executable
 from quaver.quantizers import Observer
 
 
-def observe_ends(program: Program, batches: Iterable[Any], specs: list[InputSpec]) -> None:
+def observe_output_ranges(program: Program, batches: Iterable[Any], specs: list[InputSpec]) -> None:
     """Let the observers of a prepared program see what its ops give for these batches: tensors, or tuples of them.
 
     Of a pair of images and labels, as loaders give them, as many are taken as the model has inputs.
@@ -30,7 +30,7 @@ def observe_ends(program: Program, batches: Iterable[Any], specs: list[InputSpec
     observers = {name: observer for name, observer in outputs.items() if isinstance(observer, Observer)}
     ops = ops_by_name(program.graphs[EVAL])
     last = next(node for node in graph.nodes if node.op == "output")
-    last.args = ([became[end_of(ops[name])] for name in observers],)
+    last.args = ([became[fused_output(ops[name])] for name in observers],)
     run = Executable(program, graph)
     device = next((tensor.device for tensor in program.parameters()), None)
     with torch.no_grad():

@@ -17,11 +17,11 @@ from quaver.capture.capture import capture_modes
 from quaver.capture.explain import depends_on_data
 from quaver.config.qat_config import QATConfig
 from quaver.eager.computed_weights import refuse_later_parametrizations, way_to_a_parameter
-from quaver.eager.ends import observe_ends
 from quaver.eager.input_spec import InputSpec
 from quaver.eager.layers import Add, Swapped, Weighted, swap_back
-from quaver.eager.marks import mark
-from quaver.eager.signs import is_watching
+from quaver.eager.output_ranges import observe_output_ranges
+from quaver.eager.sign_tracking import is_watching
+from quaver.eager.trace_marks import mark
 from quaver.engines import DEFAULT
 from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
 from quaver.graph.nodes import calls, is_op, op_of
@@ -60,7 +60,7 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, ba
         prepared = place(program, DEFAULT, lambda *_: (plan, {}), factory=_LiveQuantizers(program))
         prepared.training, prepared.history = False, (PassApplied.of("QAT", vars(config)),)
         _warn_of_batchwise(prepared)
-        observe_ends(prepared, batches, specs)
+        observe_output_ranges(prepared, batches, specs)
         return QuantizationFreezePass().apply(prepared)
 
 
