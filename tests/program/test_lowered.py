@@ -22,7 +22,7 @@ def images():
 
 def trained(made, plan, *outputs, images):
     """A prepared program with other weights than ones, which has seen the images."""
-    program = place(made.program(*outputs), plan, {}, ENGINES["openvino"])
+    program = place(made.program(*outputs), ENGINES["openvino"], lambda ops, planned: (plan, {}))
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in program.parameters():
