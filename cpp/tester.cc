@@ -32,12 +32,12 @@ Plan make_plan(const BinaryData& data, const Flags& flags) {
   const std::int64_t available = (data.count() - 1) / batch_size + 1;
   const std::int64_t iterations = flags.iterations == 0 ? available : std::min<std::int64_t>(flags.iterations, available);
   return {batch_size, iterations, std::min(data.count(), iterations * batch_size),
-          flags.with_accuracy_layer ? data.image_with_largest_label() : 0};
+          flags.speed_only ? 0 : data.image_with_largest_label()};
 }
 
 void must_fit(const Model& model, const BinaryData& data, const Plan& plan, const Flags& flags) {
   model.must_take(data.shape());
-  if (flags.with_accuracy_layer) model.must_have_one_output();
+  if (!flags.speed_only) model.must_have_one_output();
   model.must_take_batch(plan.batch_size, "--batch_size is " + std::to_string(plan.batch_size),
                         "Use the model's own, or export the model with a free batch.");
   const std::int64_t last = plan.count(plan.iterations - 1);
@@ -62,7 +62,7 @@ Result run(Model& model, const BinaryData& data, const Plan& plan, const Flags& 
     for (std::int64_t iteration = 0; iteration < plan.iterations; ++iteration) {
       Batch batch{pass, iteration, plan.count(iteration), 0, {}};
       batch.ms = std::chrono::duration<double, std::milli>(model.infer(data, plan.first(iteration), batch.samples)).count();
-      if (flags.with_accuracy_layer && pass == 0) {
+      if (!flags.speed_only && pass == 0) {
         const Logits logits = model.logits();
         must_have_output_for(plan.image_with_largest_label, data, logits.classes, model);
         batch.hits = count_hits(logits, data, plan.first(iteration), batch.samples);

@@ -169,13 +169,20 @@ def test_flags_may_be_spelled_either_way(place):
     assert all(underscores[key] == hyphens[key] for key in underscores.keys() - {"seconds", "latency_ms", "fps"})
 
 
-def test_without_accuracy_only_speed_is_measured_and_labels_are_not_looked_at(place):
+@pytest.mark.parametrize("spelling", ["false", "False", "true"])
+def test_accuracy_comes_from_the_labels_of_the_file_whatever_is_said_of_the_models_layers(place, spelling):
+    found = figures(f"--with_accuracy_layer={spelling}")
+
+    assert (found["hits1"], found["hits5"]) == (hits(IMAGES, LABELS, 1), hits(IMAGES, LABELS, 5))
+
+
+def test_with_speed_only_labels_are_not_looked_at(place):
     content = (place / "data.bin").read_bytes()
     (place / "strange.bin").write_bytes(content[:-8] + b"\xff" * 8)
 
     assert "has label -1" in run(data="strange.bin").stderr
-    found = figures("--with_accuracy_layer=False", data="strange.bin")
-    done = run("--with_accuracy_layer", "false", data="strange.bin")
+    found = figures("--speed_only", data="strange.bin")
+    done = run("--speed-only", data="strange.bin")
 
     assert not {"acc1", "acc5", "hits1", "hits5"} & found.keys()
     assert found["images"] == 23
@@ -241,7 +248,8 @@ def test_an_output_that_is_no_logits_is_refused_unless_only_speed_is_asked_for(p
 
     assert done.exit_code == 2
     assert "image.onnx: output 0 has shape 4x1x2x4 for 4 images; logits are images x classes" in done.stderr
-    assert run("--with_accuracy_layer=false", model="image.onnx").exit_code == 0
+    assert "only measure speed with --speed_only" in done.stderr
+    assert run("--speed_only", model="image.onnx").exit_code == 0
 
 
 def test_logits_that_are_not_numbers_are_never_hits_and_are_mentioned(place):

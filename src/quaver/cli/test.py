@@ -63,10 +63,14 @@ def run_tester(
         Truth,
         typer.Option(
             "--with_accuracy_layer",
-            help="true: compare with the labels and print accuracy; false: only speed, labels are not looked at.",
+            help="Whether the model holds a layer for labels, as the reference's flag says. Accuracy comes from the labels "
+            "of the file either way.",
             case_sensitive=False,
         ),
     ] = Truth.TRUE,
+    speed_only: Annotated[
+        bool, typer.Option("--speed_only", help="Measure speed alone: labels are not looked at, outputs may be anything.")
+    ] = False,
     threads: Threads = 1,
     output: Annotated[int, typer.Option(help="Which output is the logits, counted from 0.", min=0)] = 0,
     json: JsonFile = None,
@@ -78,7 +82,7 @@ def run_tester(
     Flags may be written with - in place of _.
     """
     refuse_unwritable(json, make_folder=False)
-    with_labels = with_accuracy_layer is Truth.TRUE
+    with_labels = not speed_only  # with_accuracy_layer changes nothing: no model here needs labels to run
     data = load_binary(infer_data, check_labels=with_labels)
     batches = -(-len(data) // batch_size)
     batches = min(batches, batch_num) if batch_num > 0 else batches
@@ -157,7 +161,7 @@ def _logits(model: Path, result: Array | tuple[Array, ...], output: int, data: B
     if logits.ndim < 2 or len(logits) != images or logits.size != images * logits.shape[1]:
         raise DataError(
             f"{model}: output {output} has shape {_shape(logits.shape)} for {images} images; logits are images x classes. "
-            "Choose another with --output, or only measure speed with --with_accuracy_layer=false."
+            "Choose another with --output, or only measure speed with --speed_only."
         )
     classes = logits.shape[1]
     if (highest := data.highest_label) >= classes:
