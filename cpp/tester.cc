@@ -23,6 +23,14 @@ Hits count_hits(const Logits& logits, const BinaryData& data, std::int64_t first
   return hits;
 }
 
+// Runs a batch of each size, the short last one too: the engine compiles for a size when it first meets it.
+void compile_for_every_size(Model& model, const BinaryData& data, const Plan& plan) {
+  model.prepare_for(plan.count(0), data.shape());
+  for (const std::int64_t iteration : {std::int64_t{0}, plan.iterations - 1}) {
+    model.infer(data, plan.first(iteration), plan.count(iteration));
+  }
+}
+
 }  // namespace
 
 std::int64_t Plan::count(std::int64_t iteration) const { return std::min(batch_size, samples - first(iteration)); }
@@ -52,7 +60,7 @@ void must_fit(const Model& model, const BinaryData& data, const Plan& plan, cons
 
 Result run(Model& model, const BinaryData& data, const Plan& plan, const Flags& flags,
            const std::function<void(const Batch&)>& on_batch) {
-  model.prepare_for(plan.count(0), data.shape());
+  compile_for_every_size(model, data, plan);
   for (std::int64_t i = 0; i < flags.warmup_size; ++i) {
     const std::int64_t iteration = i % plan.iterations;
     model.infer(data, plan.first(iteration), plan.count(iteration));

@@ -78,7 +78,7 @@ def run_tester(
     """Run a model over a data file: a line per batch, then totals over all images.
 
     Totals are exact: a short last batch counts as much as it has images.
-    Latency is the engine's time alone, without reading the file.
+    Latency is the engine's time alone, without reading the file or compiling the model.
     Flags may be written with - in place of _.
     """
     refuse_unwritable(json, make_folder=False)
@@ -94,16 +94,18 @@ def run_tester(
     tried(find(infer_model))
     run = load(infer_model, threads=threads)
     _refuse_other_images(infer_model, run, data)
-    _refuse_other_batches(infer_model, run, batch_size, min(len(data), batches * batch_size))
+    images = min(len(data), batches * batch_size)
+    _refuse_other_batches(infer_model, run, batch_size, images)
     print(f"model: {infer_model} ({run.engine}, {_count(threads, 'thread', 'threads')})")
     print(f"data: {infer_data}, {len(data)} images of {_shape(data.image_shape)}, batch size {batch_size}")
+    _compile(run, data, batch_size, images)
     counted: list[Counted] = []
-    for index, (images, labels) in enumerate(islice(data.batches(batch_size), batches)):
+    for index, (batch, labels) in enumerate(islice(data.batches(batch_size), batches)):
         start = time.perf_counter()
-        result = run(images)
+        result = run(batch)
         seconds = time.perf_counter() - start
-        hits = _hits(_logits(infer_model, result, output, data, len(images)), labels) if with_labels else {}
-        counted.append(Counted(len(images), seconds, **hits))
+        hits = _hits(_logits(infer_model, result, output, data, len(batch)), labels) if with_labels else {}
+        counted.append(Counted(len(batch), seconds, **hits))
         note = " (warm-up)" if index < skip_batch_num else ""
         print(f"batch {index + 1}{note}, {_line(_figures(counted[-1:], counted[-1:], with_labels))}", flush=True)
     figures = _figures(counted, counted[skip_batch_num:], with_labels)
@@ -150,6 +152,13 @@ def _refuse_other_batches(model: Path, run: Runner, batch_size: int, images: int
             f"{model}: the model takes batches of {size}, and of {images} images {images % size} are left over. Export it "
             f"for batches of any size{leave_out}."
         )
+
+
+def _compile(run: Runner, data: BinaryData, batch_size: int, images: int) -> None:
+    """Run a batch of each size, the short last one too: engines compile for a size when they first meet it."""
+    for size in (min(batch_size, images), images % batch_size):
+        if size:
+            run(np.zeros((size, *data.image_shape), np.float32))
 
 
 def _logits(model: Path, result: Array | tuple[Array, ...], output: int, data: BinaryData, images: int) -> Array:
