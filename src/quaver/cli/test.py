@@ -20,6 +20,7 @@ from quaver.errors import ConfigError, DataError
 from quaver.measure.accuracy import top_k_hits
 from quaver.runtime import Array, Runner, load
 from quaver.runtime.artefact import find
+from quaver.runtime.saved_program import ProgramRunner, is_program_alone
 from quaver.runtime.trial import tried
 
 
@@ -44,7 +45,10 @@ class Counted:
 def run_tester(
     infer_model: Annotated[
         Path,
-        typer.Option("--infer_model", help=f"Model: {', '.join(suffixes())}, or a folder with one of these. Float or int8."),
+        typer.Option(
+            "--infer_model",
+            help=f"Model: {', '.join(suffixes())}, or a folder with one of these, or a saved program. Float or int8.",
+        ),
     ],
     infer_data: Annotated[Path, typer.Option("--infer_data", help="Data file, as `quaver convert-data` makes it.")],
     batch_size: Annotated[int, typer.Option("--batch_size", help="Images per batch; the last may be short.", min=1)] = 1,
@@ -91,8 +95,7 @@ def run_tester(
             f"--skip_batch_num {skip_batch_num}: {_count(batches, 'batch', 'batches')} of {data.path} will be run, so none "
             f"is left to be timed. Skip fewer, or make them smaller: there are {_count(len(data), 'image', 'images')}."
         )
-    tried(find(infer_model))
-    run = load(infer_model, threads=threads)
+    run = _runner(infer_model, threads)
     _refuse_other_images(infer_model, run, data)
     images = min(len(data), batches * batch_size)
     _refuse_other_batches(infer_model, run, batch_size, images)
@@ -121,6 +124,14 @@ def run_tester(
             "skip_batch_num": skip_batch_num,
         }
         write_report(json, settings | figures)
+
+
+def _runner(model: Path, threads: int) -> Runner:
+    """The model on its engine, or, where there is a saved program and no file for an engine, on PyTorch."""
+    if is_program_alone(model):
+        return ProgramRunner(model, threads)
+    tried(find(model))
+    return load(model, threads=threads)
 
 
 def _refuse_other_images(model: Path, run: Runner, data: BinaryData) -> None:
