@@ -16,7 +16,8 @@ struct Flags {
   std::int32_t batch_size = 50;
   std::int32_t iterations = 0;
   std::int32_t num_threads = 1;
-  bool with_accuracy_layer = true;
+  bool with_accuracy_layer = true;  // changes nothing: no model here needs labels to run
+  bool speed_only = false;
   bool profile = false;
   bool help = false;
 };

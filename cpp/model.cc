@@ -137,7 +137,7 @@ void Model::must_carry_batch(std::int64_t size, const ImageShape& shape) const {
 void Model::must_have_one_output() const {
   if (compiled_.outputs().size() == 1) return;
   throw Refusal(file_.string() + ": it has " + std::to_string(compiled_.outputs().size()) +
-                " outputs, and accuracy is counted on one. Use --with_accuracy_layer=false to time it only.");
+                " outputs, and accuracy is counted on one. Use --speed_only to time it only.");
 }
 
 std::chrono::nanoseconds Model::infer(const BinaryData& data, std::int64_t first, std::int64_t count) {
@@ -164,7 +164,7 @@ Logits Model::logits() {
   if (!rows || output.get_size() != shape[0] * shape[1] || output.get_element_type() != ov::element::f32) {
     throw Refusal(file_.string() + ": its output is " + shown(output.get_element_type()) + " " + shown(shape) +
                   "; accuracy needs float32 of one row of classes per image. "
-                  "Use --with_accuracy_layer=false to time it only.");
+                  "Use --speed_only to time it only.");
   }
   return {output.data<const float>(), static_cast<std::int64_t>(shape[1])};
 }

@@ -69,7 +69,7 @@ void print_batch(std::ostream& out, const Batch& batch, const Plan& plan, const 
   if (flags.repeat > 1) out << " of pass " << batch.pass + 1 << "/" << flags.repeat;
   out << std::setprecision(3) << ": " << batch.samples << " images, " << batch.ms << " ms, " << batch.ms / samples
       << " ms/image, " << std::setprecision(1) << 1000 * samples / batch.ms << " fps";
-  if (flags.with_accuracy_layer && batch.pass == 0) {
+  if (!flags.speed_only && batch.pass == 0) {
     out << std::setprecision(4) << ", top-1 " << static_cast<double>(batch.hits.top1) / samples << ", top-5 "
         << static_cast<double>(batch.hits.top5) / samples;
   }
@@ -86,7 +86,7 @@ void print_totals(std::ostream& out, const Report& report) {
   out << "\nbatch latency:  " << figures.batch_ms << " ms";
   out << "\nsample latency: " << figures.sample_ms << " ms";
   out << "\nfps:            " << std::setprecision(1) << figures.fps << "\n";
-  if (report.flags.with_accuracy_layer) {
+  if (!report.flags.speed_only) {
     const Hits& total = report.result.hits;
     hits(out, "top-1:          ", figures.top1, total.top1, report.plan.samples) << "\n";
     hits(out, "top-5:          ", figures.top5, total.top5, report.plan.samples) << "\n";
@@ -114,7 +114,7 @@ std::string to_json(const Report& report) {
       << ", \"samples\": " << report.plan.samples << ", \"repeat\": " << report.flags.repeat
       << ", \"warmup_size\": " << report.flags.warmup_size << ", \"batch_ms\": " << figures.batch_ms
       << ", \"sample_ms\": " << figures.sample_ms << ", \"fps\": " << figures.fps;
-  if (report.flags.with_accuracy_layer) {
+  if (!report.flags.speed_only) {
     const Hits& total = report.result.hits;
     out << ", \"top1\": " << figures.top1 << ", \"top5\": " << figures.top5 << ", \"top1_hits\": " << total.top1
         << ", \"top5_hits\": " << total.top5 << ", \"samples_with_nan\": " << total.with_nan;

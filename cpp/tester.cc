@@ -23,6 +23,14 @@ Hits count_hits(const Logits& logits, const BinaryData& data, std::int64_t first
   return hits;
 }
 
+// Runs a batch of each size, the short last one too: the engine compiles for a size when it first meets it.
+void compile_for_every_size(Model& model, const BinaryData& data, const Plan& plan) {
+  model.prepare_for(plan.count(0), data.shape());
+  for (const std::int64_t iteration : {std::int64_t{0}, plan.iterations - 1}) {
+    model.infer(data, plan.first(iteration), plan.count(iteration));
+  }
+}
+
 }  // namespace
 
 std::int64_t Plan::count(std::int64_t iteration) const { return std::min(batch_size, samples - first(iteration)); }
@@ -32,12 +40,12 @@ Plan make_plan(const BinaryData& data, const Flags& flags) {
   const std::int64_t available = (data.count() - 1) / batch_size + 1;
   const std::int64_t iterations = flags.iterations == 0 ? available : std::min<std::int64_t>(flags.iterations, available);
   return {batch_size, iterations, std::min(data.count(), iterations * batch_size),
-          flags.with_accuracy_layer ? data.image_with_largest_label() : 0};
+          flags.speed_only ? 0 : data.image_with_largest_label()};
 }
 
 void must_fit(const Model& model, const BinaryData& data, const Plan& plan, const Flags& flags) {
   model.must_take(data.shape());
-  if (flags.with_accuracy_layer) model.must_have_one_output();
+  if (!flags.speed_only) model.must_have_one_output();
   model.must_take_batch(plan.batch_size, "--batch_size is " + std::to_string(plan.batch_size),
                         "Use the model's own, or export the model with a free batch.");
   const std::int64_t last = plan.count(plan.iterations - 1);
@@ -52,7 +60,7 @@ void must_fit(const Model& model, const BinaryData& data, const Plan& plan, cons
 
 Result run(Model& model, const BinaryData& data, const Plan& plan, const Flags& flags,
            const std::function<void(const Batch&)>& on_batch) {
-  model.prepare_for(plan.count(0), data.shape());
+  compile_for_every_size(model, data, plan);
   for (std::int64_t i = 0; i < flags.warmup_size; ++i) {
     const std::int64_t iteration = i % plan.iterations;
     model.infer(data, plan.first(iteration), plan.count(iteration));
@@ -62,7 +70,7 @@ Result run(Model& model, const BinaryData& data, const Plan& plan, const Flags& 
     for (std::int64_t iteration = 0; iteration < plan.iterations; ++iteration) {
       Batch batch{pass, iteration, plan.count(iteration), 0, {}};
       batch.ms = std::chrono::duration<double, std::milli>(model.infer(data, plan.first(iteration), batch.samples)).count();
-      if (flags.with_accuracy_layer && pass == 0) {
+      if (!flags.speed_only && pass == 0) {
         const Logits logits = model.logits();
         must_have_output_for(plan.image_with_largest_label, data, logits.classes, model);
         batch.hits = count_hits(logits, data, plan.first(iteration), batch.samples);

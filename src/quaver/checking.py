@@ -37,9 +37,9 @@ class NameIn(Rule):
     choices = property(lambda self: self.now().choices)  # type: ignore[assignment]
 
 
-def one_of_or_none(*choices: str) -> Rule:
-    """Exactly one of these, or None."""
-    return Rule(f"None or one of {', '.join(choices)}", lambda value: value is None or value in choices, choices)
+def or_none(rule: Rule) -> Rule:
+    """What the rule allows, or None."""
+    return Rule(f"None or {rule.words}", lambda value: value is None or rule.allows(value), rule.choices)
 
 
 def boolean() -> Rule:
@@ -95,13 +95,23 @@ def texts() -> Rule:
 
 
 def names(known: Iterable[str]) -> Rule:
-    """A list of known names."""
+    """A list of known names, or one of them."""
     choices = tuple(sorted(known))
 
     def allows(value: Any) -> bool:
-        return isinstance(value, list | tuple) and all(item in choices for item in value)
+        several = [value] if isinstance(value, str) else value
+        return isinstance(several, list | tuple) and all(item in choices for item in several)
 
-    return Rule(f"a list of names from {', '.join(choices)}", allows, choices)
+    return Rule(f"a list of names from {', '.join(choices)}, or one of them", allows, choices)
+
+
+def several(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Names that were given as a list, or one that was given alone.
+
+    >>> several("conv2d"), several(["conv2d", "mul"])
+    (('conv2d',), ('conv2d', 'mul'))
+    """
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def anything() -> Rule:

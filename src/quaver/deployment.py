@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from quaver.engines import ENGINES
+from quaver.engines import ENGINES, mobile_engine
 from quaver.errors import ConversionError, QuaverWarning, StageError
 from quaver.export import export_each
 from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
@@ -23,6 +23,7 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
     ``float/``: the program with integers stored as float32, as trained. ``int8/``: the same stored as int8, and for the
     engines ``int8/model.onnx`` and, where OpenVINO is installed, ``int8/model.xml``. ``mobile/``: the mobile form, and
     ``mobile/model.pte`` where ExecuTorch is installed. A program may have no mobile form: ``left_out`` is then told why.
+    `without_mobile_file` says where the engine's file is missing.
     """
     if not isinstance(frozen, Program) or frozen.stage is not Stage.FROZEN:
         raise StageError("write_tree: takes the frozen program that quaver.convert gives.")
@@ -39,6 +40,18 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
         left_out(f"mobile/ is left out: {error}{old}")
         return written
     return [*written, save(mobile, folder / "mobile"), *export_each(mobile, _files_in(folder / "mobile"))]
+
+
+def without_mobile_file(folder: Path) -> str:
+    """Where ``mobile/`` has no file for its engine, that it has none and how to get it; otherwise nothing."""
+    engine = mobile_engine()
+    file = engine.file_in(folder)
+    if engine.can_write or file.exists() or not file.parent.exists():
+        return ""
+    return (
+        f"{file.parent} holds the program, but no {file.name}: {engine.package} is not installed. After pip install "
+        f"{engine.requirement}, quaver export {folder / 'float'} {file.parent} --target {engine.name} writes it."
+    )
 
 
 def _files_in(folder: Path) -> dict[str, Path]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import nn
 
 from quaver.capture import capture
@@ -21,6 +22,7 @@ from quaver.passes.add_quant_dequant import WITHOUT_WEIGHT
 from quaver.passes.base import concluded
 from quaver.passes.placement import place
 from quaver.passes.quantization_transform import OP_TYPES as WITH_WEIGHT
+from quaver.passes.said_again import refuse_fewer_types, refuse_other_options, refuse_other_place
 from quaver.program import Program, Stage
 from quaver.quantizers import PACT
 from quaver.quantizers.pact import warn_of_unknown
@@ -28,8 +30,8 @@ from quaver.quantizers.pact import warn_of_unknown
 
 def quant_aware(
     model_or_program: nn.Module,
-    config: QuantConfig | Mapping[str, Any] | None = None,
-    *,
+    config: QuantConfig | Mapping[str, Any] | str | torch.device | None = None,
+    *after_place: Any,
     example_inputs: Any = None,
     for_test: bool = False,
     weight_quantize_func: Any = None,
@@ -37,14 +39,20 @@ def quant_aware(
     weight_preprocess_func: Any = None,
     act_preprocess_func: Any = None,
     optimizer_func: Any = None,
+    scope: Any = None,
+    place: Any = None,
 ) -> Program:
     """A program that trains with the rounding of int8: capture, then a quantizer wherever the target computes in int8.
 
     With ``for_test`` it is an evaluation view that shares everything with the training program made from the same program,
-    config and functions, before or after it. What is not given is as in the training program.
+    config and functions, before or after it. What is not given is as in the training program. The reference's order,
+    ``quant_aware(program, place, config, scope)``, is taken too: the place is the device that the program is on.
     """
-    settings = QuantConfig.of(config)
+    if after_place or isinstance(config, str | torch.device):
+        config, place, scope = _in_the_references_order(config, after_place, (place, scope))
+    settings = QuantConfig.of(config)  # type: ignore[arg-type]  # what is no config is refused there
     program = _captured(model_or_program, example_inputs)
+    refuse_other_place("quant_aware", program, scope, place)
     if program.stage is Stage.PREPARED and for_test:
         return program.clone(for_test=True)
     if program.stage is not Stage.FLOAT:
@@ -74,6 +82,14 @@ def quant_aware(
     for function in functions.values():
         warn_of_unknown(function, prepared.placements.quantizers, stacklevel=2)
     return prepared
+
+
+def _in_the_references_order(place: Any, rest: tuple[Any, ...], by_name: tuple[Any, Any]) -> tuple[Any, Any, Any]:
+    """Config, place and scope, of which the place was given first."""
+    if len(rest) > 2 or any(one is not None for one in by_name):
+        raise ConfigError("quant_aware: takes place, config and scope in this order or by their names, each once.")
+    config, scope = (*rest, None, None)[:2]
+    return config, place, scope
 
 
 @dataclass
@@ -147,18 +163,41 @@ def _captured(model: nn.Module, example_inputs: Any) -> Program:
     return capture(model, example_inputs)
 
 
+Config = QuantConfig | Mapping[str, Any] | None
+
+
 @overload
-def convert(program: Program, save_int8: Literal[False] = False) -> Program: ...
+def convert(
+    program: Program, place: Any = None, config: Config = None, scope: Any = None, *, save_int8: Literal[False] = False
+) -> Program: ...
 @overload
-def convert(program: Program, save_int8: Literal[True]) -> tuple[Program, Program]: ...
-def convert(program: Program, save_int8: bool = False) -> Program | tuple[Program, Program]:
+def convert(
+    program: Program, place: Any = None, config: Config = None, scope: Any = None, *, save_int8: Literal[True]
+) -> tuple[Program, Program]: ...
+def convert(
+    program: Program, place: Any = None, config: Config = None, scope: Any = None, *, save_int8: bool = False
+) -> Program | tuple[Program, Program]:
     """The trained program with integers in place of quantizers: stored as float32, and with ``save_int8`` as int8 too.
 
-    Both compute what the prepared program computes in evaluation. The program given can go on training.
+    Both compute what the prepared program computes in evaluation. The program given can go on training. ``place``,
+    ``config`` and ``scope`` are the reference's: they may say what is so, the device that the program is on and the config
+    that it was trained with.
     """
     if not isinstance(program, Program):
         raise StageError(f"convert: takes a program from quaver.quant_aware, not {type(program).__name__}.")
     if program.stage is Stage.FLOAT:
         raise StageError("convert: the program has no quantizers. Call quaver.quant_aware first, then train.")
+    if isinstance(place, bool):
+        raise ConfigError(f"convert: place={place}: takes a device. save_int8 goes by its name: save_int8={place}.")
+    refuse_other_place("convert", program, scope, place)
+    if config is not None:
+        _refuse_other_config(program, QuantConfig.of(config))
     frozen = QuantizationFreezePass().apply(program.clone() if program.for_test else program)
     return (frozen, ConvertToInt8Pass().apply(frozen)) if save_int8 else frozen
+
+
+def _refuse_other_config(program: Program, settings: QuantConfig) -> None:
+    said = shared_options(settings, QuantizationTransformPass) | {"quantize_activations": not settings.quant_weight_only}
+    refuse_other_options("convert", program, said)
+    types = settings.quantize_op_types
+    refuse_fewer_types("convert", program, "quantize_op_types", types, WITH_WEIGHT | WITHOUT_WEIGHT)

@@ -110,16 +110,16 @@ def test_there_is_a_line_for_every_batch(place):
 
 
 class Clock:
-    """A clock that an engine moves: `seconds` per image, and a long first batch."""
+    """A clock that an engine moves: a quarter of a second per image, and much more for the first batch of each size."""
 
     def __init__(self, monkeypatch):
-        self.now, self.calls = 0.0, 0
+        self.now, self.sizes = 0.0, []
         monkeypatch.setattr("quaver.cli.test.time.perf_counter", lambda: self.now)
 
     def engine(self, run):
         def timed(batch):
-            self.calls += 1
-            self.now += 100.0 if self.calls == 1 else 0.25 * len(batch)
+            self.now += 0.25 * len(batch) + (0 if len(batch) in self.sizes else 100.0)
+            self.sizes.append(len(batch))
             return run(batch)
 
         return timed
@@ -141,15 +141,21 @@ def test_warm_up_counts_in_the_accuracy_but_not_in_the_latency(clock):
     assert (found["images"], found["timed_images"]) == (23, 13)
     assert found["hits1"] == hits(IMAGES, LABELS, 1)
     assert (found["seconds"], found["latency_ms"], found["fps"]) == (3.25, 250.0, 4.0)
-    assert clock.calls == 3
 
 
-def test_without_warm_up_the_first_batch_counts_too_and_every_image_weighs_the_same(clock):
-    found = figures("--batch_size", "10")
+@pytest.mark.parametrize(
+    ("batch_size", "batch_num", "sizes"), [(10, 0, {10, 3}), (10, 2, {10}), (10, 1, {10}), (23, 0, {23}), (1000, 0, {23})]
+)
+def test_the_engine_compiles_for_every_size_of_batch_before_the_clock_starts(clock, batch_size, batch_num, sizes):
+    found = figures("--batch_size", str(batch_size), "--batch_num", str(batch_num))
 
-    assert (found["seconds"], found["timed_images"]) == (103.25, 23)
-    assert found["latency_ms"] == pytest.approx(1000 * 103.25 / 23)
-    assert found["fps"] == pytest.approx(23 / 103.25)
+    assert set(clock.sizes) == sizes
+    assert (found["latency_ms"], found["fps"]) == (250.0, 4.0)
+    assert found["seconds"] == 0.25 * found["timed_images"]
+
+
+def test_without_warm_up_the_first_batch_counts_too(clock):
+    assert figures("--batch_size", "10")["timed_images"] == 23
 
 
 @pytest.mark.parametrize(("given", "batches"), [("0", 5), ("-3", 5), ("1", 1), ("4", 4), ("5", 5), ("99", 5)])
@@ -169,13 +175,20 @@ def test_flags_may_be_spelled_either_way(place):
     assert all(underscores[key] == hyphens[key] for key in underscores.keys() - {"seconds", "latency_ms", "fps"})
 
 
-def test_without_accuracy_only_speed_is_measured_and_labels_are_not_looked_at(place):
+@pytest.mark.parametrize("spelling", ["false", "False", "true"])
+def test_accuracy_comes_from_the_labels_of_the_file_whatever_is_said_of_the_models_layers(place, spelling):
+    found = figures(f"--with_accuracy_layer={spelling}")
+
+    assert (found["hits1"], found["hits5"]) == (hits(IMAGES, LABELS, 1), hits(IMAGES, LABELS, 5))
+
+
+def test_with_speed_only_labels_are_not_looked_at(place):
     content = (place / "data.bin").read_bytes()
     (place / "strange.bin").write_bytes(content[:-8] + b"\xff" * 8)
 
     assert "has label -1" in run(data="strange.bin").stderr
-    found = figures("--with_accuracy_layer=False", data="strange.bin")
-    done = run("--with_accuracy_layer", "false", data="strange.bin")
+    found = figures("--speed_only", data="strange.bin")
+    done = run("--speed-only", data="strange.bin")
 
     assert not {"acc1", "acc5", "hits1", "hits5"} & found.keys()
     assert found["images"] == 23
@@ -241,7 +254,8 @@ def test_an_output_that_is_no_logits_is_refused_unless_only_speed_is_asked_for(p
 
     assert done.exit_code == 2
     assert "image.onnx: output 0 has shape 4x1x2x4 for 4 images; logits are images x classes" in done.stderr
-    assert run("--with_accuracy_layer=false", model="image.onnx").exit_code == 0
+    assert "only measure speed with --speed_only" in done.stderr
+    assert run("--speed_only", model="image.onnx").exit_code == 0
 
 
 def test_logits_that_are_not_numbers_are_never_hits_and_are_mentioned(place):

@@ -248,26 +248,35 @@ def test_profile_lists_layers_slowest_first(tmp_path, data):
     assert "exec type" in done.stdout
 
 
-def test_without_accuracy_labels_and_outputs_may_be_anything(tmp_path):
+@pytest.mark.parametrize("flag", ["--with_accuracy_layer=false", "--nowith_accuracy_layer", "--with_accuracy_layer"])
+def test_accuracy_comes_from_the_labels_of_the_file_whatever_is_said_of_the_models_layers(model, data, flag):
+    found = figures(*on(model, data, flag))
+
+    assert (found["top1_hits"], found["top5_hits"]) == (top_k(LOGITS, LABELS, 1), top_k(LOGITS, LABELS, 5))
+
+
+def test_with_speed_only_labels_and_outputs_may_be_anything(tmp_path):
     nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
     model = write_model(tmp_path / "model.onnx", WEIGHT, nodes=nodes, outputs=("y", "z"))
     data = with_header(tmp_path / "data.bin", IMAGES, [-1] * 107)
 
-    done = run(*on(model, data, "--nowith_accuracy_layer"))
+    done = run(*on(model, data, "--speed_only"))
 
     assert done.returncode == 0
     assert "top-1" not in done.stdout
     assert "top1" not in json.loads(done.stdout.splitlines()[-1])
-    assert "it has 2 outputs" in refusal(*on(model, with_header(tmp_path / "good.bin", IMAGES, LABELS)))
+    refused = refusal(*on(model, with_header(tmp_path / "good.bin", IMAGES, LABELS)))
+    assert "it has 2 outputs" in refused
+    assert "Use --speed_only" in refused
 
 
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--batch_size", "7", "--with_accuracy_layer", "false"],
-        ["-batch-size=7", "--with-accuracy-layer=no"],
-        ["--batch_size=9", "--batch_size=7", "--with_accuracy_layer", "--nowith_accuracy_layer"],
-        ["--with_accuracy_layer=0", "-batch_size", "7", "--noprofile"],
+        ["--batch_size", "7", "--speed_only", "true"],
+        ["-batch-size=7", "--speed-only=yes"],
+        ["--batch_size=9", "--batch_size=7", "--nospeed_only", "--speed_only"],
+        ["--speed_only=1", "-batch_size", "7", "--noprofile"],
     ],
 )
 def test_flags_are_written_as_gflags_writes_them(model, data, flags):
@@ -284,7 +293,7 @@ def test_help_lists_every_flag_with_its_default():
     assert done.returncode == 0
     for flag in (
         *("infer_model=", "infer_data=", "repeat=1", "warmup_size=0", "batch_size=50", "iterations=0"),
-        *("num_threads=1", "with_accuracy_layer=true", "profile=false"),
+        *("num_threads=1", "with_accuracy_layer=true", "speed_only=false", "profile=false"),
     ):
         assert f"--{flag} " in done.stdout
 
@@ -417,7 +426,7 @@ def test_a_batch_that_is_fixed_further_in_is_found_before_anything_runs(tmp_path
     fixed = numpy_helper.from_array(np.array([50, 192]), "fixed")
     model = write_model(tmp_path / "model.onnx", WEIGHT, nodes=nodes, extra=[fixed])
 
-    assert "it cannot carry a batch of 7 images" in refusal(*on(model, data, "--nowith_accuracy_layer"))
+    assert "it cannot carry a batch of 7 images" in refusal(*on(model, data, "--speed_only"))
     assert "it cannot carry a batch of 57 images" in refusal(*on(model, data, "--batch_size=57"))
     assert figures(*on(model, data, "--iterations=2"))["top1_hits"] == top_k(LOGITS[:100], LABELS[:100], 1)
 
@@ -484,9 +493,11 @@ def test_run_sh_prints_its_command_and_passes_flags_on(model, data):
 @of_the_ordinary_build
 def test_run_sh_takes_model_and_data_from_the_environment_too(model, data):
     done = run(command=RUN_SH, MODEL=str(model), DATA=str(data))
+    as_before = run(command=RUN_SH, MODEL_DIR=str(model), DATA_DIR=str(data), SPEED_ONLY="true")
     unnamed = run(command=RUN_SH, MODEL="", DATA="")
 
-    assert done.returncode == 0
+    assert "top1" in json.loads(done.stdout.splitlines()[-1])
+    assert "top1" not in json.loads(as_before.stdout.splitlines()[-1])
     assert unnamed.returncode == 2
     assert "--infer_model: it is missing" in unnamed.stderr
 

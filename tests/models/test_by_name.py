@@ -21,6 +21,9 @@ from quaver.errors import ConfigError
         ("VGG16_BN", "vgg16_bn"),
         ("GoogLeNet", "googlenet"),
         ("SqueezeNet", "squeezenet"),
+        ("MobileNet", "mobilenet_v1"),
+        ("MobileNetV3_large_x1_0", "mobilenet_v3_large"),
+        ("MobileNetV3_small_x1_0", "mobilenet_v3_small"),
     ],
 )
 def test_both_spellings_of_a_name_build_the_same_model(spelling, name):
@@ -28,6 +31,28 @@ def test_both_spellings_of_a_name_build_the_same_model(spelling, name):
         built, expected = models.build(spelling, num_classes=5), getattr(models, name)(num_classes=5)
 
     assert str(built) == str(expected)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name", "scale"),
+    [
+        ("MobileNetV1_x0_25", "mobilenet_v1", 0.25),
+        ("MobileNetV2_x0_5", "mobilenet_v2", 0.5),
+        ("MobileNet_x1_0", "mobilenet_v1", 1),
+    ],
+)
+def test_a_width_may_stand_behind_the_name_as_the_reference_writes_it(spelling, name, scale):
+    with torch.device("meta"):
+        built, expected = models.build(spelling), getattr(models, name)(scale=scale)
+
+    assert str(built) == str(expected)
+    with pytest.raises(ConfigError, match=f"model '{spelling}': its name says scale={scale:g}, and the options scale=0.75"):
+        models.build(spelling, scale=0.75)
+
+
+def test_a_width_is_refused_where_the_architecture_has_none():
+    with pytest.raises(ConfigError, match="model 'ResNet50_x0_5': has no option 'scale'"):
+        models.build("ResNet50_x0_5")
 
 
 @pytest.mark.parametrize(("size", "stride"), [(32, (1, 1)), (64, (1, 1)), (65, (2, 2)), (None, (2, 2))])

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from quaver.cli.report_files import warn
-from quaver.deployment import write_tree
+from quaver.deployment import without_mobile_file, write_tree
 from quaver.engines import DEFAULT, ENGINES
 from quaver.export import export as write
 from quaver.pipeline import convert as freeze
@@ -46,3 +46,5 @@ def convert(
         console.print(str(file), highlight=False)
     for words in left_out:
         warn(console, words)
+    if missing := without_mobile_file(out):
+        console.print(missing, highlight=False, markup=False, soft_wrap=True)

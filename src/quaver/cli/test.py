@@ -20,6 +20,7 @@ from quaver.errors import ConfigError, DataError
 from quaver.measure.accuracy import top_k_hits
 from quaver.runtime import Array, Runner, load
 from quaver.runtime.artefact import find
+from quaver.runtime.saved_program import ProgramRunner, is_program_alone
 from quaver.runtime.trial import tried
 
 
@@ -44,7 +45,10 @@ class Counted:
 def run_tester(
     infer_model: Annotated[
         Path,
-        typer.Option("--infer_model", help=f"Model: {', '.join(suffixes())}, or a folder with one of these. Float or int8."),
+        typer.Option(
+            "--infer_model",
+            help=f"Model: {', '.join(suffixes())}, or a folder with one of these, or a saved program. Float or int8.",
+        ),
     ],
     infer_data: Annotated[Path, typer.Option("--infer_data", help="Data file, as `quaver convert-data` makes it.")],
     batch_size: Annotated[int, typer.Option("--batch_size", help="Images per batch; the last may be short.", min=1)] = 1,
@@ -63,10 +67,14 @@ def run_tester(
         Truth,
         typer.Option(
             "--with_accuracy_layer",
-            help="true: compare with the labels and print accuracy; false: only speed, labels are not looked at.",
+            help="Whether the model holds a layer for labels, as the reference's flag says. Accuracy comes from the labels "
+            "of the file either way.",
             case_sensitive=False,
         ),
     ] = Truth.TRUE,
+    speed_only: Annotated[
+        bool, typer.Option("--speed_only", help="Measure speed alone: labels are not looked at, outputs may be anything.")
+    ] = False,
     threads: Threads = 1,
     output: Annotated[int, typer.Option(help="Which output is the logits, counted from 0.", min=0)] = 0,
     json: JsonFile = None,
@@ -74,11 +82,11 @@ def run_tester(
     """Run a model over a data file: a line per batch, then totals over all images.
 
     Totals are exact: a short last batch counts as much as it has images.
-    Latency is the engine's time alone, without reading the file.
+    Latency is the engine's time alone, without reading the file or compiling the model.
     Flags may be written with - in place of _.
     """
     refuse_unwritable(json, make_folder=False)
-    with_labels = with_accuracy_layer is Truth.TRUE
+    with_labels = not speed_only  # with_accuracy_layer changes nothing: no model here needs labels to run
     data = load_binary(infer_data, check_labels=with_labels)
     batches = -(-len(data) // batch_size)
     batches = min(batches, batch_num) if batch_num > 0 else batches
@@ -87,19 +95,20 @@ def run_tester(
             f"--skip_batch_num {skip_batch_num}: {_count(batches, 'batch', 'batches')} of {data.path} will be run, so none "
             f"is left to be timed. Skip fewer, or make them smaller: there are {_count(len(data), 'image', 'images')}."
         )
-    tried(find(infer_model))
-    run = load(infer_model, threads=threads)
+    run = _runner(infer_model, threads)
     _refuse_other_images(infer_model, run, data)
-    _refuse_other_batches(infer_model, run, batch_size, min(len(data), batches * batch_size))
+    images = min(len(data), batches * batch_size)
+    _refuse_other_batches(infer_model, run, batch_size, images)
     print(f"model: {infer_model} ({run.engine}, {_count(threads, 'thread', 'threads')})")
     print(f"data: {infer_data}, {len(data)} images of {_shape(data.image_shape)}, batch size {batch_size}")
+    _compile(run, data, batch_size, images)
     counted: list[Counted] = []
-    for index, (images, labels) in enumerate(islice(data.batches(batch_size), batches)):
+    for index, (batch, labels) in enumerate(islice(data.batches(batch_size), batches)):
         start = time.perf_counter()
-        result = run(images)
+        result = run(batch)
         seconds = time.perf_counter() - start
-        hits = _hits(_logits(infer_model, result, output, data, len(images)), labels) if with_labels else {}
-        counted.append(Counted(len(images), seconds, **hits))
+        hits = _hits(_logits(infer_model, result, output, data, len(batch)), labels) if with_labels else {}
+        counted.append(Counted(len(batch), seconds, **hits))
         note = " (warm-up)" if index < skip_batch_num else ""
         print(f"batch {index + 1}{note}, {_line(_figures(counted[-1:], counted[-1:], with_labels))}", flush=True)
     figures = _figures(counted, counted[skip_batch_num:], with_labels)
@@ -115,6 +124,14 @@ def run_tester(
             "skip_batch_num": skip_batch_num,
         }
         write_report(json, settings | figures)
+
+
+def _runner(model: Path, threads: int) -> Runner:
+    """The model on its engine, or, where there is a saved program and no file for an engine, on PyTorch."""
+    if is_program_alone(model):
+        return ProgramRunner(model, threads)
+    tried(find(model))
+    return load(model, threads=threads)
 
 
 def _refuse_other_images(model: Path, run: Runner, data: BinaryData) -> None:
@@ -148,6 +165,13 @@ def _refuse_other_batches(model: Path, run: Runner, batch_size: int, images: int
         )
 
 
+def _compile(run: Runner, data: BinaryData, batch_size: int, images: int) -> None:
+    """Run a batch of each size, the short last one too: engines compile for a size when they first meet it."""
+    for size in (min(batch_size, images), images % batch_size):
+        if size:
+            run(np.zeros((size, *data.image_shape), np.float32))
+
+
 def _logits(model: Path, result: Array | tuple[Array, ...], output: int, data: BinaryData, images: int) -> Array:
     """The output that was asked for, as images x classes, with a logit for every label of the file."""
     outputs = result if isinstance(result, tuple) else (result,)
@@ -157,7 +181,7 @@ def _logits(model: Path, result: Array | tuple[Array, ...], output: int, data: B
     if logits.ndim < 2 or len(logits) != images or logits.size != images * logits.shape[1]:
         raise DataError(
             f"{model}: output {output} has shape {_shape(logits.shape)} for {images} images; logits are images x classes. "
-            "Choose another with --output, or only measure speed with --with_accuracy_layer=false."
+            "Choose another with --output, or only measure speed with --speed_only."
         )
     classes = logits.shape[1]
     if (highest := data.highest_label) >= classes:

@@ -15,6 +15,7 @@ from quaver.cli.flags import model_and_data, with_recipe_flags
 from quaver.cli.report_files import fail_where_verify_failed, warn
 from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
+from quaver.deployment import without_mobile_file
 from quaver.engines import DEFAULT
 from quaver.errors import StoppedError
 from quaver.experiment.components import Components, build_components, wants_accelerator
@@ -78,6 +79,8 @@ def quantize(flags: dict[str, str]) -> None:
         )
     for words in report.get("left_out", []):
         warn(console, words)
+    if missing := without_mobile_file(folder.path):
+        console.print(missing, markup=False)
     mobile = "" if "left_out" in report else " mobile/,"
     console.print(f"Everything is in {folder.path}/: float/, int8/,{mobile} report.json.")
     fail_where_verify_failed(console, report)

@@ -9,12 +9,12 @@ from quaver.checking import Rule, anything, check
 Kind = TypeVar("Kind", bound=type)
 
 
-def option(default: Any, rule: Rule, words: str, same_as: str = "") -> Any:
+def option(default: Any, rule: Rule, words: str, same_as: str = "", *, repr: bool = True) -> Any:
     """A field with a default, the rule its values keep to, and what it does in a sentence."""
     metadata = {"default": default, "rule": rule, "words": words, "same_as": same_as}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=default, repr=repr, metadata=metadata)
 
 
 def like(kind: type, name: str, **changes: Any) -> Any:
@@ -47,6 +47,8 @@ class Checked:
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Checked here, before ``__init__`` could answer a misspelt key with a TypeError."""
         plain_fields: Any = cls  # those of a subclass need not be options
+        in_order = [one.name for one in fields(plain_fields) if not one.kw_only]
+        options |= dict(zip(in_order, args, strict=False))  # more of them than there are is Python's own error
         check(cls.__name__, options, {one.name: anything() for one in fields(plain_fields)} | rules_of(cls))
         return super().__new__(cls)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from quaver.checking import boolean, names
+from quaver.checking import boolean, names, several
 from quaver.config.options import lists_options, option
 from quaver.config.quantization_options import ConfigOptions
 
@@ -33,7 +33,7 @@ class QATConfig(ConfigOptions):
     ('Conv2d',)
     """
 
-    quantizable_layer_type: list[str] | tuple[str, ...] = option(
+    quantizable_layer_type: str | list[str] | tuple[str, ...] = option(
         ("Conv1D", "Conv2D", "Conv2DTranspose", "Linear"), names(LAYER_TYPES), "The layers to quantize."
     )
     fuse_conv_bn: bool = option(False, boolean(), "Accepted, and changes nothing.")
@@ -41,4 +41,4 @@ class QATConfig(ConfigOptions):
     @property
     def layer_types(self) -> tuple[str, ...]:
         """PyTorch's names of the layers to quantize."""
-        return tuple(LAYER_TYPES[name] for name in self.quantizable_layer_type)
+        return tuple(LAYER_TYPES[name] for name in several(self.quantizable_layer_type))

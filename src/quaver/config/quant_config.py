@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quaver.checking import names
+from quaver.checking import names, several
 from quaver.config.options import lists_options, option
 from quaver.config.quantization_options import ConfigOptions, TargetOption
 from quaver.operators import OP_TYPES
@@ -25,7 +25,7 @@ class QuantConfig(TargetOption, ConfigOptions):
     'channel_wise_abs_max'
     """
 
-    quantize_op_types: list[str] | tuple[str, ...] = option(
+    quantize_op_types: str | list[str] | tuple[str, ...] = option(
         _OF_THE_TARGET, names(OP_TYPES), "What is quantized; by default what the target runs."
     )
 
@@ -35,9 +35,9 @@ class QuantConfig(TargetOption, ConfigOptions):
         super().__post_init__()
         if self.quantize_op_types is _OF_THE_TARGET:
             object.__setattr__(self, "quantize_op_types", self.engine.op_types)
-        for name in ("not_quant_pattern", "quantize_op_types"):
-            if isinstance(getattr(self, name), list):  # the caller's own, which may change
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "quantize_op_types", several(self.quantize_op_types))
+        if isinstance(self.not_quant_pattern, list):  # the caller's own, which may change
+            object.__setattr__(self, "not_quant_pattern", tuple(self.not_quant_pattern))
 
     @property
     def leaves_products_float(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from quaver.checking import NameIn, boolean, check, one_of, one_of_or_none, rate, texts, whole
+from quaver.checking import NameIn, Rule, boolean, check, one_of, or_none, rate, several, texts, whole
 from quaver.config.layer_bits import LayerBits, as_pairs, layer_bits
 from quaver.config.options import Checked, option, rules_of
 from quaver.engines import DEFAULT, ENGINES, Engine
@@ -15,7 +15,12 @@ from quaver.quantizers import RANGE_RULES
 WEIGHT_TYPES = tuple(RANGE_RULES)
 ACTIVATION_TYPES = tuple(name for name, rule in RANGE_RULES.items() if rule.for_activations)
 _BITS = whole(BITS[0], BITS[-1])
-_PREPROCESS = one_of_or_none("PACT")
+_PREPROCESS = or_none(one_of("PACT"))
+_DTYPE = Rule(
+    "int8, which weights are stored as; activations that cannot be negative are uint8 by themselves where the engine has it",
+    lambda value: value == "int8",
+    ("int8",),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +103,7 @@ class ConfigOptions(SharedOptions, WeightRange, QuantizerOptions):
 
     weight_preprocess_type: str | None = option(None, _PREPROCESS, "PACT: a learned clip in front of a weight's quantizer.")
     activation_preprocess_type: str | None = option(None, _PREPROCESS, "PACT: a learned clip in front of an activation's.")
-    dtype: str = option("int8", one_of("int8"), "What is stored.")
+    dtype: str = option("int8", _DTYPE, "What is stored.")
 
     not_this: ClassVar[str] = ""
     """What else to say where something other than a config was given."""
@@ -116,4 +121,4 @@ class ConfigOptions(SharedOptions, WeightRange, QuantizerOptions):
     @property
     def patterns(self) -> tuple[str, ...]:
         """``not_quant_pattern`` as a tuple."""
-        return (self.not_quant_pattern,) if isinstance(self.not_quant_pattern, str) else tuple(self.not_quant_pattern)
+        return several(self.not_quant_pattern)

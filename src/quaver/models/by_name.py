@@ -1,6 +1,7 @@
 """``models.build``: a model by name, from the zoo, from the user's own code, or from timm and torchvision."""
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,6 +27,8 @@ _ARCHITECTURES: tuple[Callable[..., nn.Module], ...] = (
     *(squeezenet, vgg16, vgg16_bn, vgg19, vgg19_bn, yolov3_mobilenet_v1),
 )
 ZOO = {architecture.__name__: architecture for architecture in _ARCHITECTURES}
+REFERENCE_NAMES = {"mobilenet": "mobilenetv1"}  # where the reference's differ in more than spelling
+_WIDTH = re.compile(r"_x(\d+)_(\d+)$")
 
 
 def names() -> list[str]:
@@ -36,7 +39,8 @@ def names() -> list[str]:
 def build(name: str, *, num_classes: int | None = None, image_size: int | None = None, **options: Any) -> nn.Module:
     """A model by name, with fresh weights.
 
-    ``name`` is an architecture of the zoo in either spelling (``mobilenet_v1``, ``MobileNetV1``), a function of your own
+    ``name`` is an architecture of the zoo in either spelling (``mobilenet_v1``, ``MobileNetV1``; the reference's
+    ``MobileNet`` and ``MobileNetV3_large_x1_0`` too, where ``x0_5`` is ``scale=0.5``), a function of your own
     (``package.module:function``), ``timm/NAME`` or ``torchvision/NAME``. Up to 64 pixels ``image_size`` chooses the zoo's
     stems for small images. ``options`` are the architecture's own, such as ``scale=0.5``. A function of yours is given
     ``num_classes``, ``image_size`` and ``small_images`` if it has parameters of these names.
@@ -55,6 +59,7 @@ def build(name: str, *, num_classes: int | None = None, image_size: int | None =
         factory = external.factory(name)
         return external.checked(name, factory(**_accepted(factory, given) | options))
     factory = ZOO[canonical(name)]
+    options = _width_in(name, options) | options
     _refuse_unknown(name, factory, options)
     return factory(**_accepted(factory, given) | options)
 
@@ -62,16 +67,30 @@ def build(name: str, *, num_classes: int | None = None, image_size: int | None =
 def canonical(name: str) -> str:
     """The zoo's own spelling of a name.
 
-    >>> canonical("MobileNetV3-Small"), canonical("VGG16BN"), canonical("MobileNetV1")
-    ('mobilenet_v3_small', 'vgg16_bn', 'mobilenet_v1')
+    >>> canonical("MobileNetV3-Small"), canonical("VGG16BN"), canonical("MobileNet"), canonical("MobileNetV2_x0_5")
+    ('mobilenet_v3_small', 'vgg16_bn', 'mobilenet_v1', 'mobilenet_v2')
     """
+    written = _letters(_WIDTH.sub("", name))
     for known in ZOO:
-        if _letters(known) == _letters(name):
+        if _letters(known) == REFERENCE_NAMES.get(written, written):
             return known
     raise ConfigError(
         f"model {name!r}: the zoo has no such architecture.{nearest(name.lower(), ZOO)} It has {', '.join(ZOO)}. Others are "
         "given as package.module:function, timm/NAME or torchvision/NAME."
     )
+
+
+def _width_in(name: str, options: Mapping[str, Any]) -> dict[str, float]:
+    """The option that a width behind a name stands for: ``_x0_5`` is ``scale=0.5``."""
+    found = _WIDTH.search(name)
+    if found is None:
+        return {}
+    scale = float(f"{found[1]}.{found[2]}")
+    if options.get("scale", scale) != scale:
+        raise ConfigError(
+            f"model {name!r}: its name says scale={scale:g}, and the options scale={options['scale']}. Give one of the two."
+        )
+    return {"scale": scale}
 
 
 def _letters(name: str) -> str:

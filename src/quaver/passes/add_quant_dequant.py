@@ -28,7 +28,7 @@ class AddQuantDequantPass(InputQuantizers):
     are matrix products of two activations: a weight can be kept from overflowing 16 bits, an activation cannot.
     """
 
-    quantizable_op_type: tuple[str, ...] | list[str] = like(
+    quantizable_op_type: str | tuple[str, ...] | list[str] = like(
         InputQuantizers, "quantizable_op_type", default=("elementwise_add", "pool2d"), rule=names(WITHOUT_WEIGHT)
     )
     leave_outputs_float: bool = option(False, boolean(), "Ops that only move values to an output stay float.")

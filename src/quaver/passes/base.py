@@ -1,19 +1,28 @@
 """What every pass is: Program in, Program out, nothing changed on the way."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
+from quaver.checking import names, or_none
+from quaver.config.options import Checked
 from quaver.errors import StageError
+from quaver.operators import OP_TYPES, WEIGHTED
+from quaver.passes.said_again import PLACE, SCOPE, refuse_fewer_types, refuse_other_place, said_again
 from quaver.program import Program, Stage
 from quaver.program.history import PassApplied
 
 
+@dataclass(frozen=True)
 class Pass(ABC):
     """One idea applied to a program. `apply` checks the stage and the resulting graphs; an author writes `rewrite`."""
 
     needs: ClassVar[tuple[Stage, ...]]
     otherwise: ClassVar[str]
     """What to do when the program is at another stage, in words."""
+
+    scope: Any = said_again(SCOPE, "Accepted as None: a program holds its own tensors.")
+    place: Any = said_again(PLACE, "The device that the program is on; program.to(device) moves it.")
 
     def apply(self, program: Program) -> Program:
         """The program with this pass applied; the one given is left as it was."""
@@ -30,16 +39,38 @@ class Pass(ABC):
             raise StageError(f"{name}: the program is {program.stage.value}, and the pass needs {wanted}. {self.otherwise}")
         if program.for_test:
             raise StageError(f"{name}: the program is an evaluation view. Apply passes to the program it was cloned from.")
+        refuse_other_place(name, program, self.scope, self.place)
 
     @abstractmethod
     def rewrite(self, program: Program) -> Program:
         """The pass itself."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SaidTypes(Checked, Pass):
+    """A pass that may be told again which ops with weights were quantized."""
+
+    quantizable_op_type: str | tuple[str, ...] | list[str] | None = said_again(
+        or_none(names(OP_TYPES)), "The types of the quantized ops, as they are in the program."
+    )
+
+    def check(self, program: Program) -> None:
+        """Refuse another list than the program's, too."""
+        super().check(program)
+        if self.quantizable_op_type is not None:
+            refuse_fewer_types(type(self).__name__, program, "quantizable_op_type", self.quantizable_op_type, WEIGHTED)
+
+
 def concluded(result: Program, program: Program, *passes: Pass) -> Program:
     """What passes made of a program: its graphs checked, the passes in its history."""
     for graph in result.graphs.values():
         graph.lint()
-    applied = [PassApplied.of(type(one).__qualname__, vars(one)) for one in passes]
+    applied = [PassApplied.of(type(one).__qualname__, _made_with(one)) for one in passes]
     result.history = (*program.history, *applied)
     return result
+
+
+def _made_with(one: Pass) -> dict[str, Any]:
+    """The options that had a say in the program, not what was merely said again."""
+    silent = {said.name for said in fields(one) if not said.repr}
+    return {name: value for name, value in vars(one).items() if name not in silent}

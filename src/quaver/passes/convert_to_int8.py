@@ -6,14 +6,16 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from quaver.config.options import lists_options
 from quaver.graph.nodes import copy_graph
-from quaver.passes.base import Pass
+from quaver.passes.base import SaidTypes
 from quaver.program import EVAL, Program, Stage
 from quaver.program.views import parent_module, read
 
 
+@lists_options
 @dataclass(frozen=True, kw_only=True)
-class ConvertToInt8Pass(Pass):
+class ConvertToInt8Pass(SaidTypes):
     """Rewrite ``dequantize(to_int8(float weight))`` as ``dequantize(int8 weight)``.
 
     The same integers in a quarter of the memory: the output is bit-equal, and the program still runs.

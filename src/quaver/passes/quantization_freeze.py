@@ -7,13 +7,17 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, fx, nn
 
+from quaver.checking import or_none
+from quaver.config.options import lists_options, rules_of
+from quaver.config.quantization_options import ActivationOptions, WeightOptions, WeightRange
 from quaver.errors import ConversionError, StageError
 from quaver.graph.nodes import argument, copy_graph, is_fake_quant, is_parameter, notes_of, op_of, quantizer_of, rank_of
 from quaver.int8.kernels import fold_batch_norm
 from quaver.int8.patterns import foldable_batch_norm
 from quaver.operators import channel_axis
-from quaver.passes.base import Pass
+from quaver.passes.base import SaidTypes
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
+from quaver.passes.said_again import refuse_other_options, said_again
 from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
 from quaver.program.views import parent_module, read, set_submodule
@@ -22,8 +26,13 @@ from quaver.quantizers.on_grid import OffGridError
 from quaver.quantizers.saturation import without_overflow
 
 
+def _as_trained(kind: type, name: str) -> Any:
+    return said_again(or_none(rules_of(kind)[name]), "None, or what the program was trained with.")
+
+
+@lists_options
 @dataclass(frozen=True, kw_only=True)
-class QuantizationFreezePass(Pass):
+class QuantizationFreezePass(SaidTypes):
     """Rewrite ``bn(conv(fq(x), fq(w)))`` as ``conv(dequantize(quantize(x)), dequantize(integers), bias)``.
 
     Weights become integers of the 8-bit range, stored as float32, their thresholds taken from the weights as they are.
@@ -33,6 +42,17 @@ class QuantizationFreezePass(Pass):
 
     needs: ClassVar = (Stage.PREPARED,)
     otherwise: ClassVar = "A program is frozen once, after quantizers were placed and trained."
+
+    weight_quantize_type: str | None = _as_trained(WeightRange, "weight_quantize_type")
+    weight_bits: int | None = _as_trained(WeightOptions, "weight_bits")
+    activation_bits: int | None = _as_trained(ActivationOptions, "activation_bits")
+
+    def check(self, program: Program) -> None:
+        """Refuse other options than those the program was trained with, too."""
+        super().check(program)
+        said = {name: getattr(self, name) for name in ("weight_quantize_type", "weight_bits", "activation_bits")}
+        given = {name: value for name, value in said.items() if value is not None}
+        refuse_other_options(type(self).__name__, program, given)
 
     def rewrite(self, program: Program) -> Program:
         """Replace each quantizer by constants, and each batch norm by a bias."""

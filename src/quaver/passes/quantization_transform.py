@@ -37,7 +37,7 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
     whose scope holds a skip pattern, whose weight is computed rather than stored, or whose input is not a float tensor.
     """
 
-    quantizable_op_type: tuple[str, ...] | list[str] = like(
+    quantizable_op_type: str | tuple[str, ...] | list[str] = like(
         InputQuantizers, "quantizable_op_type", default=("conv2d", "depthwise_conv2d", "mul"), rule=names(OP_TYPES)
     )
     weight_quantize_func: Any = option(None, anything(), "Your own quantizer of weights.")

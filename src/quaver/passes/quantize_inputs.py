@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import fx
 
-from quaver.checking import anything, names
+from quaver.checking import anything, names, several
 from quaver.config.layer_bits import as_pairs, bits_for
 from quaver.config.options import like, option
 from quaver.config.quantization_options import QuantizerOptions, SharedOptions, TargetOption
@@ -25,7 +25,7 @@ from quaver.quantizers import RANGE_RULES
 
 def skipped_by(op: Op, patterns: str | Iterable[str]) -> SkipPattern | None:
     """The skip pattern that keeps the op float, if one does."""
-    for pattern in (patterns,) if isinstance(patterns, str) else patterns:
+    for pattern in several(patterns):
         if contains(op.scope, pattern):
             return SkipPattern(op.scope, pattern)
     return None
@@ -75,7 +75,12 @@ class InputQuantizers(TargetOption, QuantizerOptions, SkipOption, Pass):
 
     act_quantize_func: Any = option(None, anything(), "Your own quantizer of activations.")
     act_preprocess_func: Any = option(None, anything(), "What stands in front of a quantizer of activations.")
-    quantizable_op_type: tuple[str, ...] | list[str] = option((), names(()), "The types of the ops to quantize.")
+    quantizable_op_type: str | tuple[str, ...] | list[str] = option((), names(()), "The types of the ops to quantize.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.quantizable_op_type, str):
+            object.__setattr__(self, "quantizable_op_type", (self.quantizable_op_type,))
 
     @abstractmethod
     def plan(self, ops: Ops, planned: Plan) -> tuple[Plan, dict[str, Reason]]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from quaver.config.options import Checked
 from quaver.engines import mobile_engine
 from quaver.passes.base import Pass
 from quaver.passes.convert_to_int8 import ConvertToInt8Pass
@@ -10,7 +11,7 @@ from quaver.program import Program, Stage
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformForMobilePass(Pass):
+class TransformForMobilePass(Checked, Pass):
     """Rewrite every quantize and dequantize as signed int8, and add one behind each quantized op that has none.
 
     XNNPACK knows no uint8: 0 … 255 becomes −128 … 127 with zero point −128, the same grid. It rounds the output of every

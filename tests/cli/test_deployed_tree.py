@@ -1,0 +1,79 @@
+"""The tree that `quaver convert` writes: each folder holds something that the tester runs, or it is said what is missing."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+import quaver
+from quaver.cli.main import app
+from quaver.data.binary import BinaryWriter
+from quaver.engines import mobile_engine
+from quaver.measure.accuracy import top_k_hits
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+IMAGES = torch.randn(23, 3, 8, 8, generator=torch.Generator().manual_seed(5))
+LABELS = torch.arange(23).numpy() % 10
+
+
+def run(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A folder with a trained program, what `quaver convert` made of it without the mobile engine, and a data file."""
+    place = tmp_path_factory.mktemp("tree")
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
+    trained = quaver.quant_aware(net, example_inputs=(IMAGES[:2],))
+    trained.train()(IMAGES)
+    quaver.save(trained, place / "program")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(mobile_engine()), "can_write", False)
+        done = run("convert", place / "program", place / "out")
+    assert done.exit_code == 0, done.output
+    with BinaryWriter(place / "data.bin", image_shape=(3, 8, 8), classes=10, layout="header") as writer:
+        for image, label in zip(IMAGES.numpy(), LABELS, strict=True):
+            writer.add(image, label)
+    return place, done.output
+
+
+@pytest.mark.parametrize("folder", ["out/float", "out/mobile", "program"])
+def test_a_folder_with_a_program_alone_is_tested_on_pytorch(tree, tmp_path, folder):
+    place, _ = tree
+    expected = quaver.load(place / folder).eval()(IMAGES).detach().numpy()
+
+    done = run(
+        *("test", "--infer_model", place / folder, "--infer_data", place / "data.bin"),
+        *("--batch_size", 4, "--json", tmp_path / "figures.json"),
+    )
+
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "figures.json").read_text())
+    assert found["engine"] == "PyTorch"
+    assert found["hits1"] == top_k_hits(expected, LABELS, 1).sum()
+    assert found["hits5"] == top_k_hits(expected, LABELS, 5).sum()
+
+
+def test_where_a_file_for_an_engine_lies_beside_the_program_the_engine_runs_it(tree, tmp_path):
+    place, _ = tree
+
+    done = run("test", "--infer_model", place / "out" / "int8", "--infer_data", place / "data.bin")
+
+    assert done.exit_code == 0, done.output
+    assert "(PyTorch, " not in done.output
+
+
+def test_without_the_mobile_engine_a_conversion_says_how_to_get_its_file(tree):
+    place, output = tree
+
+    mobile = place / "out" / "mobile"
+    assert f"{mobile} holds the program, but no model.pte: executorch is not installed." in output
+    assert (
+        f"pip install 'quaver[executorch]', quaver export {place / 'out' / 'float'} {mobile} --target executorch" in output
+    )
