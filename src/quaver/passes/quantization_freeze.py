@@ -19,7 +19,6 @@ from quaver.program.finite import refuse_not_finite
 from quaver.program.views import home, mount, read
 from quaver.quantizers import PACT, CustomQuantizer, Observer, Quantizer
 from quaver.quantizers.on_grid import OffGridError
-from quaver.quantizers.saturation import without_overflow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,14 +119,6 @@ def plain_form(program: Program, name: str, custom: CustomQuantizer) -> Quantize
     custom = copy.deepcopy(custom).eval()
     values = custom(weight_of_quantizer(program, name)).detach().float()
     found = custom.plain_weight(values)
-    integers, _ = found.integers(values)
-    changed = 0 if custom.pairs is None else int((without_overflow(integers, custom.pairs) != integers).sum())
-    if changed:
-        raise ConversionError(
-            f"{name!r}: saturation_safe would change {changed} of the {integers.numel()} integers that its custom quantize "
-            "function gives, because products of neighbours overflow 16 bits on processors without VNNI. Load the state "
-            "into a program with saturation_safe=False, or let the function keep neighbours of one sign to 128 steps in sum."
-        )
     found.preprocess = custom
     return found
 

@@ -14,7 +14,7 @@ from quaver.errors import ConfigError
 from quaver.quantizers.arithmetic import Stored
 from quaver.quantizers.learned_step import LearnedStep
 from quaver.quantizers.moving_average_abs_max import MovingAverageAbsMax
-from quaver.quantizers.on_grid import OffGridError, common_step, staircase
+from quaver.quantizers.on_grid import CLOSE, OffGridError, common_step, staircase
 from quaver.quantizers.quantizer import SHIFTED, Common, Quantizer
 
 TensorFunction = Callable[[Tensor], Tensor]
@@ -74,6 +74,9 @@ class CustomQuantizer(Quantizer):
 
     What it gives may lie on an integer grid. Then evaluation computes on these integers, and it is frozen as the plain
     quantizer that `plain_weight` or `plain_activation` finds (an engine's grid, ``narrow=False``, is an activation's).
+
+    With ``pairs``, filters of a weight whose products would overflow 16 bits are rounded once more, to a wider step, in
+    training and in evaluation alike.
     """
 
     kind = "custom"
@@ -94,7 +97,24 @@ class CustomQuantizer(Quantizer):
     def forward(self, x: Tensor, tensor: int | None = 0) -> Tensor:
         """Whatever the function makes of ``x``."""
         x = self.preprocessed(x)
-        return self.called(self.function, x, "quantize function") if self.quantizing else x
+        if not self.quantizing:
+            return x
+        values = self.called(self.function, x, "quantize function")
+        return values if self.cuts_pairs is None else self.without_overflow(values, self.cuts_pairs)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def without_overflow(self, values: Tensor, pairs: int) -> Tensor:
+        """``values``, those filters in wider steps whose neighbours along ``pairs`` would overflow; the gradient stays."""
+        given = values.detach().float()
+        try:
+            step = common_step(given, self.axis, self.grid)
+        except OffGridError:  # `quaver.convert` says so
+            return values
+        wider = self.with_neighbours(step * self.grid.high, given) / self.grid.high
+        steps = self.per_channel(wider, given)
+        overflows = self.per_channel(wider > (1 + CLOSE) * step, given)  # a sum of 129 is 1/128 beyond, float rounding less
+        rounded = torch.where(overflows, (given / steps).round() * steps, given)
+        return values + (rounded - given).to(values.dtype)
 
     def integers(self, x: Tensor, how: Stored = SHIFTED) -> tuple[Tensor, Tensor]:
         """Integers and the step, if the function's values lie on a grid; its values and a step of 1 if they do not."""
