@@ -1,6 +1,5 @@
 """From a live model to a frozen program: traced with marks where its quantizers are, which then take their places."""
 
-import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from quaver.eager.layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.marks import mark
 from quaver.eager.signs import is_watching
 from quaver.engines import DEFAULT, Engine
-from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
+from quaver.errors import CaptureError, ConversionError, InputError, StageError
 from quaver.graph.nodes import is_op, op_of, packet
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, facts, never_negative, weight_of
 from quaver.passes import QuantizationFreezePass
@@ -35,7 +34,7 @@ from quaver.program import EVAL, InputTensor, OpPlan, Program
 from quaver.program.history import PassApplied
 from quaver.program.placements import Options
 from quaver.program.reason import Reason
-from quaver.quantizers import AbsMax, Quantizer
+from quaver.quantizers import Quantizer
 
 LIVE = "live"
 """The key of a plan's options under which a live layer's own quantizer stands."""
@@ -58,7 +57,6 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, ba
         live = _LiveQuantizers(program, _plan(program.graphs[EVAL], layers))
         prepared = place(program, live, factory=live)
         prepared.training, prepared.history = False, (PassApplied.of("QAT", vars(config)),)
-        _warn_of_batchwise(prepared)
         observe_ends(prepared, batches, specs)
         return QuantizationFreezePass().apply(prepared)
 
@@ -229,18 +227,6 @@ class _LiveQuantizers(QuantizerFactory):
     def of_group(self, title: str, group: Group, wanted: list[Options], signed: bool) -> Quantizer:
         """That of the first layer that reads the tensor."""
         return wanted[0][LIVE]  # type: ignore[no-any-return]
-
-
-def _warn_of_batchwise(prepared: Program) -> None:
-    batchwise = [name for name, quantizer in prepared.quantizers() if isinstance(quantizer, AbsMax)]
-    batchwise = [name for name in batchwise if name not in prepared.placements.weights]
-    if batchwise:
-        warnings.warn(
-            f"{batchwise[0]!r} and the other activations have the range rule abs_max, which looks at each batch anew. "
-            "What is written has the range of the last training batch.",
-            QuaverWarning,
-            stacklevel=5,  # whoever called convert or save_quantized_model
-        )
 
 
 def _is_mark(node: fx.Node) -> bool:
