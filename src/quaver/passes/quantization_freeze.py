@@ -1,14 +1,26 @@
 """The third pass: what was trained becomes integers and constants."""
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, fx, nn
 
+from quaver.capture.capture import capture_modes
 from quaver.errors import ConversionError, StageError
-from quaver.graph.nodes import argument, copy_graph, is_fake_quant, is_parameter, notes_of, op_of, quantizer_of, rank_of
+from quaver.graph.nodes import (
+    argument,
+    copy_graph,
+    is_fake_quant,
+    is_op,
+    is_parameter,
+    notes_of,
+    op_of,
+    quantizer_of,
+    rank_of,
+    tensor_notes,
+)
 from quaver.int8.kernels import fold_batch_norm
 from quaver.int8.patterns import foldable_batch_norm
 from quaver.operators import channel_axis
@@ -16,8 +28,10 @@ from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
 from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
-from quaver.program.views import home, mount, read
-from quaver.quantizers import PACT, CustomQuantizer, Observer, Quantizer
+from quaver.program.reason import InFront
+from quaver.program.record import OpRecord
+from quaver.program.views import Executable, home, mount, read
+from quaver.quantizers import CustomQuantizer, Observer, Quantizer
 from quaver.quantizers.on_grid import OffGridError
 
 
@@ -37,7 +51,6 @@ class QuantizationFreezePass(Pass):
         """Replace each quantizer by constants, and each batch norm by a bias."""
         refuse_unready(program)
         program = with_plain_quantizers(program)
-        records = tuple(program.ops())
         freezing = _Freezing(program)
         with torch.no_grad():
             freezing.run()
@@ -45,7 +58,7 @@ class QuantizationFreezePass(Pass):
             tensors=freezing.tensors,
             graphs={EVAL: freezing.graph},
             stage=Stage.FROZEN,
-            records=records,
+            records=(*program.ops(), *freezing.in_front),
             placements=Placements(target=program.placements.target),
         )
         refuse_not_finite(frozen)  # a negative variance, say, shows in the bias
@@ -69,13 +82,6 @@ def refuse_unready(program: Program) -> None:
             f"{_listed(off)} are switched off, so what was evaluated is not what would be frozen. Switch them on with "
             "program.apply(quaver.enable_fake_quant), or leave their ops out with a skip pattern."
         )
-    for name, quantizer in program.quantizers():
-        absorbed = quantizer.preprocess is None or isinstance(quantizer.preprocess, PACT)
-        if not (absorbed or isinstance(quantizer, CustomQuantizer)) and name not in program.placements.weights:
-            raise ConversionError(
-                f"{name!r}: its preprocess function has no form in a frozen program. Train with it, then load the state "
-                "into a program without it, with load_state_dict(state, strict=False), and train on for a few batches."
-            )
 
 
 def _listed(names: list[str]) -> str:
@@ -89,10 +95,14 @@ def weight_of_quantizer(program: Program, name: str) -> Tensor:
 
 
 def with_plain_quantizers(program: Program) -> Program:
-    """The program with a plain quantizer in the place of each quantize function of a user's own that has such a form."""
+    """The program with a plain quantizer in the place of each that has a user's function in it, or a clip in front."""
     plain: dict[str, Quantizer] = {}
     for name, quantizer in program.quantizers():
-        if isinstance(quantizer, CustomQuantizer):
+        if not isinstance(quantizer, CustomQuantizer):
+            absorbing = quantizer.absorbing(*_rank_and_device(program, name))
+            if absorbing is not None:
+                plain[name] = absorbing
+        else:
             try:
                 plain[name] = plain_form(program, name, quantizer)
             except OffGridError as error:
@@ -110,12 +120,17 @@ def with_plain_quantizers(program: Program) -> Program:
     return twin
 
 
+def _rank_and_device(program: Program, name: str) -> tuple[int, torch.device]:
+    """Of a tensor that is quantized."""
+    ranks = [rank_of(node) for node in program.graphs[EVAL].nodes if quantizer_of(node) == name]
+    device = next((tensor.device for tensor in program.parameters()), torch.device("cpu"))
+    return next(iter(ranks), None) or 4, device
+
+
 def plain_form(program: Program, name: str, custom: CustomQuantizer) -> Quantizer:
     """The plain quantizer that does what a user's function does; for a weight, to what the function made of it."""
     if name not in program.placements.weights:
-        (call, *_) = [node for node in program.graphs[EVAL].nodes if quantizer_of(node) == name]
-        device = next((tensor.device for tensor in program.parameters()), torch.device("cpu"))
-        return custom.plain_activation(rank_of(call) or 4, device)
+        return custom.plain_activation(*_rank_and_device(program, name))
     custom = copy.deepcopy(custom).eval()
     values = custom(weight_of_quantizer(program, name)).detach().float()
     found = custom.plain_weight(values)
@@ -123,11 +138,32 @@ def plain_form(program: Program, name: str, custom: CustomQuantizer) -> Quantize
     return found
 
 
+def traced_function(function: nn.Module, tensor: str, rank: int, device: torch.device) -> Program:
+    """A user's function in front of a quantizer as a graph, if it is one for tensors of every size."""
+    example, other = (torch.randn([7, 5, 4, 3, 2, 6][start:][:rank], device=device) for start in (0, 1))
+    try:
+        traced = capture_modes(function, (example,), None, (EVAL,))
+        (result,) = Executable(traced, traced.graphs[EVAL])(other)
+        fits = torch.equal(result, copy.deepcopy(function).eval()(other))
+    except Exception as error:  # whatever a user's function raises
+        raise ConversionError(f"{tensor!r}: its preprocess function has no graph: {error} {_WITHOUT_IT}") from error
+    if not fits:
+        raise ConversionError(f"{tensor!r}: its preprocess function depends on the tensor's size. {_WITHOUT_IT}")
+    return traced
+
+
+_WITHOUT_IT = (
+    "Write it for every element by itself, or train with it, then load the state into a program without it, with "
+    "load_state_dict(state, strict=False), and train on for a few batches."
+)
+
+
 @dataclass
 class _Freezing:
     program: Program
     tensors: nn.Module = field(default_factory=nn.Module)
     stored: dict[str, Tensor] = field(default_factory=dict)
+    in_front: list[OpRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.graph = copy_graph(self.program.graphs[EVAL])
@@ -143,12 +179,35 @@ class _Freezing:
         self.keep_the_rest()
 
     def freeze_activation(self, node: fx.Node) -> None:
-        quantizer = self.program.quantizer(quantizer_of(node))
-        assert isinstance(node.args[0], fx.Node)
+        name, source = quantizer_of(node), node.args[0]
+        quantizer = self.program.quantizer(name)
+        assert isinstance(source, fx.Node)
         with self.graph.inserting_before(node):
-            pair = quantize_dequantize(self.graph, node.args[0], float(quantizer.scale), quantizer.grid)
+            if quantizer.function_in_front is not None:
+                source = self.computed(quantizer.function_in_front, source, name)
+            pair = quantize_dequantize(self.graph, source, float(quantizer.scale), quantizer.grid)
         node.replace_all_uses_with(pair)
         self.graph.erase_node(node)
+
+    def computed(self, function: nn.Module, source: fx.Node, tensor: str) -> fx.Node:
+        """The ops of a user's function on a tensor that is rounded behind them."""
+        traced = traced_function(function, tensor, *_rank_and_device(self.program, tensor))
+        nodes: dict[fx.Node, fx.Node] = {}
+        for node in traced.graphs[EVAL].nodes:
+            if node.op == "placeholder":
+                nodes[node] = source
+            elif node.op == "get_attr":
+                nodes[node] = self.store(f"{tensor}.preprocess.{node.target}", read(traced, node.target))
+            elif node.op == "call_function":
+                nodes[node] = self.graph.node_copy(node, nodes.__getitem__)
+                if is_op(node):
+                    op = replace(op_of(node), name=f"{tensor}.preprocess.{op_of(node).name}")
+                    nodes[node].meta = tensor_notes(node, op=op)
+                    self.in_front.append(
+                        OpRecord(op.name, op.type, op.scope, op.source, quantized=False, why=InFront(tensor))
+                    )
+        (result,) = traced.graphs[EVAL].output_node().all_input_nodes
+        return nodes[result]
 
     def freeze_weight(self, op_node: fx.Node, weight: fx.Node) -> None:
         """Integers, step and bias of one op, its batch norm included."""

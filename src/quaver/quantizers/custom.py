@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from quaver.errors import ConfigError
 from quaver.quantizers.arithmetic import Stored
 from quaver.quantizers.learned_step import LearnedStep
-from quaver.quantizers.moving_average_abs_max import MovingAverageAbsMax
 from quaver.quantizers.on_grid import CLOSE, OffGridError, common_step, staircase
-from quaver.quantizers.quantizer import SHIFTED, Common, Quantizer
+from quaver.quantizers.quantizer import SHIFTED, Common, FixedStep, Quantizer
 
 TensorFunction = Callable[[Tensor], Tensor]
 
@@ -139,15 +138,11 @@ class CustomQuantizer(Quantizer):
         found.observing, found.pass_through = False, True
         return found.to(values.device).eval()
 
-    def plain_activation(self, rank: int, device: torch.device) -> MovingAverageAbsMax:
+    def plain_activation(self, rank: int, device: torch.device) -> FixedStep:
         """A plain quantizer that does what the function does to a tensor of this rank."""
         parts = [part for part in (self.preprocess, self.function) if part is not None]
         step, ends = staircase(nn.Sequential(*parts), self.grid, rank, device)
-        found = MovingAverageAbsMax(self.grid.bits, signed=self.grid.signed, narrow=False)
-        found.grid = replace(found.grid, ends=ends)
-        found.state.fill_(1)
-        found.accum.fill_(step * found.grid.high)
-        return found.to(device).eval()
+        return FixedStep(step, replace(self.grid, ends=ends)).to(device)
 
     def options(self) -> dict[str, Any]:
         """As the base class, and the axis."""
