@@ -32,17 +32,9 @@ def common_step(values: Tensor, axis: int | None, grid: Grid) -> Tensor:
     largest = sizes.amax(1)
     if not bool(largest.isfinite().all()):
         raise OffGridError("its values hold NaN or Inf")
-    gaps = torch.cat([torch.zeros_like(sizes[:, :1]), sizes], 1).sort(1).values.diff(dim=1)
-    gap = torch.where(gaps > 0.5 * largest[:, None] / grid.high, gaps, torch.inf).amin(1)  # less is float rounding
-    step = torch.where(largest > 0, torch.nan, 0.0)
-    for parts in range(1, grid.high + 1):
-        multiples = (largest * parts / gap).round()
-        open_ = step.isnan() & (multiples <= grid.high)
-        if not bool(open_.any()):
-            break
-        trial = largest / multiples.clamp_min(1)
-        steps = rows / trial.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
-        step = torch.where(open_ & ((steps - steps.round()).abs().amax(1) < CLOSE), trial, step)
+    step = _full_range(sizes, largest, grid)
+    if bool(step.isnan().any()):
+        step = _searched(step, sizes, largest, grid)
     if bool(step.isnan().any()):
         channel = int(step.isnan().nonzero()[0])
         where = "" if axis is None else f" of channel {channel}"
@@ -51,6 +43,37 @@ def common_step(values: Tensor, axis: int | None, grid: Grid) -> Tensor:
             f"{grid.high} times it"
         )
     return step[0] if axis is None else step
+
+
+def _full_range(sizes: Tensor, largest: Tensor, grid: Grid) -> Tensor:
+    """The steps of rows whose largest value lies on the last integer of 8 bits: the ordinary case, quick to find.
+
+    127 is prime: were the largest value fewer steps than that, no smaller one would be a multiple of its 127th part. NaN
+    where it is not so, or where there is no smaller one to tell by.
+    """
+    step = torch.where(largest > 0, torch.nan, 0.0)
+    if grid.high != 127:
+        return step
+    trial = largest / grid.high
+    steps = sizes / trial.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
+    fits = (steps - steps.round()).abs().amax(1) < CLOSE
+    smaller = ((steps > 0.5) & (steps < grid.high - 0.5)).any(1)
+    return torch.where(fits & smaller, trial, step)
+
+
+def _searched(step: Tensor, sizes: Tensor, largest: Tensor, grid: Grid) -> Tensor:
+    """``step``, with what a division of the smallest gap gives in the place of NaN."""
+    gaps = torch.cat([torch.zeros_like(sizes[:, :1]), sizes], 1).sort(1).values.diff(dim=1)
+    gap = torch.where(gaps > 0.5 * largest[:, None] / grid.high, gaps, torch.inf).amin(1)  # less is float rounding
+    for parts in range(1, grid.high + 1):
+        multiples = (largest * parts / gap).round()
+        open_ = step.isnan() & (multiples <= grid.high)
+        if not bool(open_.any()):
+            break
+        trial = largest / multiples.clamp_min(1)
+        steps = sizes / trial.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
+        step = torch.where(open_ & ((steps - steps.round()).abs().amax(1) < CLOSE), trial, step)
+    return step
 
 
 def staircase(function: nn.Module, grid: Grid, rank: int, device: torch.device) -> tuple[float, tuple[int, int]]:
