@@ -28,7 +28,7 @@ from quaver.passes.base import Pass
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
 from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
-from quaver.program.reason import InFront
+from quaver.program.reason import Because
 from quaver.program.record import OpRecord
 from quaver.program.views import Executable, home, mount, read
 from quaver.quantizers import CustomQuantizer, Observer, Quantizer
@@ -152,6 +152,13 @@ def traced_function(function: nn.Module, tensor: str, rank: int, device: torch.d
     return traced
 
 
+def _in_front(tensor: str) -> Because:
+    return Because(
+        f"of the preprocess function in front of {tensor!r}, which is no clip, so no threshold absorbs it: it costs a float "
+        "op, and what is computed before it cannot be rounded in the same step"
+    )
+
+
 _WITHOUT_IT = (
     "Write it for every element by itself, or train with it, then load the state into a program without it, with "
     "load_state_dict(state, strict=False), and train on for a few batches."
@@ -204,7 +211,7 @@ class _Freezing:
                     op = replace(op_of(node), name=f"{tensor}.preprocess.{op_of(node).name}")
                     nodes[node].meta = tensor_notes(node, op=op)
                     self.in_front.append(
-                        OpRecord(op.name, op.type, op.scope, op.source, quantized=False, why=InFront(tensor))
+                        OpRecord(op.name, op.type, op.scope, op.source, quantized=False, why=_in_front(tensor))
                     )
         (result,) = traced.graphs[EVAL].output_node().all_input_nodes
         return nodes[result]

@@ -73,16 +73,5 @@ class NotListed(Reason):
     op_type: str
 
 
-@dataclass(frozen=True)
-class InFront(Reason):
-    """An op of a user's preprocess function that is no clip."""
-
-    sentence = (
-        "of the preprocess function in front of {tensor!r}, which is no clip, so no threshold absorbs it: it costs a float "
-        "op, and what is computed before it cannot be rounded in the same step"
-    )
-    tensor: str
-
-
 ONLY_IN_TRAINING = Because("runs only in training")
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Because, Folded, ComputedWith, SkipPattern, NotListed, InFront)}
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Because, Folded, ComputedWith, SkipPattern, NotListed)}
