@@ -1,5 +1,3 @@
-import warnings
-
 import pytest
 import torch
 from torch import nn
@@ -218,14 +216,14 @@ def test_quantizers_that_are_not_in_the_analysis_are_named(patterns, batches):
         part.initialise(qat)
 
 
-def test_rules_that_keep_no_range_are_left_alone(patterns, batches, analysis):
+def test_abs_max_starts_there_until_the_next_batch(patterns, batches, analysis):
     qat = prepared(patterns, batches[0], activation_quantize_type="abs_max")
 
-    with warnings.catch_warnings():
-        started = analysis.initialise(qat)
+    started = analysis.initialise(qat)
 
-    assert "x" not in started
-    assert "body_bn.output" in started  # an observer
+    assert {"x", "body_bn.output"} <= set(started)
+    assert qat.unseen() == []
+    assert qat.quantizer("x").threshold == pytest.approx(analysis.thresholds()["x"])
 
 
 def test_what_cannot_be_started_is_refused(patterns, images, analysis, trained):

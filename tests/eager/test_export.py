@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import quaver
-from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
+from quaver.errors import CaptureError, ConversionError, InputError, StageError
 from quaver.quantizers import PACT
 
 pytestmark = pytest.mark.slow
@@ -366,14 +366,15 @@ def test_the_way_out_for_a_layer_that_was_parametrized_when_it_was_quantized_alr
     assert type(quanter.remove(net)[3]) is nn.Conv2d
 
 
-def test_abs_max_activations_are_written_with_the_last_batchs_range_and_a_warning():
+def test_abs_max_activations_are_evaluated_with_the_range_that_is_written(images):
     quanter = quaver.QAT({"activation_quantize_type": "abs_max"})
     net = trained(small(), quanter, steps=1)
 
-    with pytest.warns(QuaverWarning, match="'image' and the other activations have the range rule abs_max"):
-        frozen = quanter.convert(net, SPEC)
+    frozen = quanter.convert(net, SPEC)
 
     assert frozen.ops()[0].thresholds["input"] == [net[0].input_quantizer.threshold.item()]
+    for batch in (images, 9 * images, images / 9):
+        assert torch.equal(frozen(batch), net(batch))
 
 
 def test_learned_steps_and_clips_are_bit_equal_on_the_engine(tmp_path, images):

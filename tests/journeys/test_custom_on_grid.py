@@ -9,6 +9,8 @@ from exact_nets import SHAPE, fresh
 from quaver.errors import ConversionError
 from quaver.program import EVAL
 from quaver.program.views import Executable
+from quaver.quantizers import CustomQuantizer
+from quaver.quantizers.saturation import without_overflow
 
 pytestmark = pytest.mark.slow
 
@@ -49,11 +51,13 @@ def per_tensor(weight):
     return (weight * 50).round().clamp(-63, 63) / 50
 
 
+EIGHT = {"weight_quantize_func": filters(8)}
 FUNCTIONS = {
     "activations": {"act_quantize_func": Steps},
     "activations on the whole grid": {"act_quantize_func": Steps(-128, 127)},
     "activations of 4 bits": {"act_quantize_func": Steps(-8, 7)},
     "weights of 4 bits": {"weight_quantize_func": filters(4)},
+    "weights of 8 bits": EIGHT,
     "weights by one step": {"weight_quantize_func": per_tensor},
     "weights of a function": {"weight_quantize_func": normalized},
     "both": {"act_quantize_func": Steps, "weight_quantize_func": filters(5)},
@@ -139,15 +143,45 @@ def test_the_program_given_keeps_its_functions(patterns, images, train):
     assert torch.equal(qat.eval()(images), before)
 
 
-def test_weights_that_overflow_16_bits_are_refused_and_not_changed(patterns, images, train):
-    functions = {"weight_quantize_func": filters(8)}
-    qat = train(quaver.quant_aware(patterns, example_inputs=(images,), **functions))
+@pytest.mark.parametrize("path", ["program", "live"])
+def test_weights_that_would_overflow_16_bits_are_trained_as_they_will_run(path, patterns, images, train):
+    quanter = quaver.QAT(weight_quantize_func=filters(8))
+    prepare = quanter.quantize if path == "live" else quaver.quant_aware
+    qat = train(prepare(patterns, **({} if path == "live" else {"example_inputs": (images,), **EIGHT})))
+    spec = quaver.InputSpec([None, 3, 16, 16])
 
-    with pytest.raises(ConversionError, match=r"'.*weight': saturation_safe would change \d+ of the \d+ integers that"):
-        quaver.convert(qat)
-    other = quaver.quant_aware(patterns, {"saturation_safe": False}, example_inputs=(images,), **functions)
-    other.load_state_dict(qat.state_dict())
-    assert torch.equal(quaver.convert(other)(images), qat(images))
+    frozen = quanter.convert(qat, spec) if path == "live" else quaver.convert(qat)
+
+    assert torch.equal(frozen(images), qat(images))
+    weights = [tensor for name, tensor in frozen.named_parameters() if name.endswith("weight") and tensor.dim() == 4]
+    assert len(weights) > 3
+    for integers in weights:
+        axis = 1 if integers.shape[1] > 1 else None
+        assert axis is None or torch.equal(without_overflow(integers, axis), integers)
+
+
+def test_only_filters_that_would_overflow_are_rounded_to_a_wider_step():
+    quantizer = CustomQuantizer(filters(8), axis=0, pairs=1).train()
+    weight = torch.tensor([[127.0, 126.0, -3.0, 8.0], [127.0, -127.0, 64.0, 64.0]], requires_grad=True)
+
+    rounded = quantizer(weight)
+    rounded.sum().backward()
+
+    integers, step = quantizer.eval().integers(weight)
+    assert torch.equal(rounded[1], weight[1])
+    assert (rounded[0] - weight[0]).abs().max() <= 253 / 128 / 2
+    assert torch.equal(without_overflow(integers, 1), integers)
+    assert torch.allclose(integers * step[:, None], rounded)
+    assert torch.equal(weight.grad, torch.ones_like(weight))
+
+
+def test_without_saturation_safe_the_functions_integers_are_left_alone(patterns, images, train):
+    qat = train(quaver.quant_aware(patterns, {"saturation_safe": False}, example_inputs=(images,), **EIGHT))
+
+    stored = quaver.convert(qat).get_parameter("stem.weight")
+
+    assert stored.abs().amax((1, 2, 3)).eq(127).all()
+    assert not torch.equal(without_overflow(stored, 1), stored)
 
 
 def test_more_integers_than_the_config_has_bits_are_refused(patterns, images, train):

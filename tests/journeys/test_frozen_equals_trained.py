@@ -99,7 +99,7 @@ def test_literal_execution_of_the_frozen_graph_is_near(trained, images):
     assert (literal - frozen(images)).abs().max() < 0.02 * frozen(images).abs().max()
 
 
-def test_abs_max_activations_freeze_with_the_last_training_batch(patterns, images):
+def test_abs_max_activations_are_evaluated_and_frozen_with_the_last_training_batch(patterns, images):
     qat = quaver.quant_aware(patterns, {"activation_quantize_type": "abs_max"}, example_inputs=(images,))
     qat.train()(images)
     qat.eval()
@@ -108,6 +108,8 @@ def test_abs_max_activations_freeze_with_the_last_training_batch(patterns, image
 
     (stem,) = [op for op in frozen.ops() if op.name == "stem"]
     assert stem.thresholds["input"] == [images.abs().max().item()]
+    for batch in (images, 9 * images, images / 9):
+        assert torch.equal(frozen(batch), qat(batch))
 
 
 def test_quantizing_twice_is_refused(trained):

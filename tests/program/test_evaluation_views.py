@@ -282,6 +282,23 @@ def test_both_orders_give_the_same_programs(program, images, train, view_first):
     assert torch.equal(view(images), training.eval()(images))
 
 
+@pytest.mark.parametrize("first", [{}, {"act_quantize_func": None}], ids=["without functions", "with the function"])
+def test_a_function_given_behind_an_evaluation_view_is_called_in_training(program, images, first):
+    called = []
+
+    def rounded(x):
+        called.append(x)
+        return (x * 8).round().clamp(-127, 127) / 8
+
+    view = quaver.quant_aware(program, CONFIG, for_test=True, **dict.fromkeys(first, rounded))
+    training = quaver.quant_aware(program, CONFIG, act_quantize_func=rounded)
+
+    training.train()(images)
+
+    assert called
+    assert (state_of(view) == state_of(training)) == bool(first)
+
+
 def test_a_view_is_of_the_program_with_its_config(program):
     made = [quaver.quant_aware(program, {"weight_bits": bits}) for bits in (4, 8, 2)]
 

@@ -8,7 +8,8 @@ from torch import nn
 
 from quaver.grid import Grid
 from quaver.quantizers import CustomQuantizer
-from quaver.quantizers.on_grid import OffGridError, common_step, staircase
+from quaver.quantizers.custom import as_module
+from quaver.quantizers.on_grid import OffGridError, clip_ends, common_step, staircase
 
 ENGINE, UNSIGNED = Grid(8, narrow=False), Grid(8, signed=False, narrow=False)
 CPU = torch.device("cpu")
@@ -224,3 +225,47 @@ def test_compiled_evaluation_uses_the_function_as_it_is(monkeypatch):
     integers, step = CustomQuantizer(fractions, narrow=False).eval().integers(torch.tensor([0.3]))
 
     assert (integers, step) == (0.25, 1)
+
+
+def test_few_large_values_are_few_steps_and_not_127():
+    rows = torch.tensor([[2.0, -2.0, 0.0], [127.0, 3.0, 0.0], [6.0, -3.0, 0.0]])
+
+    assert torch.equal(common_step(rows, 0, Grid(8)), torch.tensor([2.0, 1.0, 3.0]))
+
+
+CLIPS = {
+    "hardtanh": (nn.Hardtanh(-1.0, 2.0), ENGINE, (-10, 20)),
+    "with relus": (lambda x: x - (x - 2.3).relu() + (-2.3 - x).relu(), ENGINE, (-23, 23)),
+    "beyond the grid": (lambda x: x.clamp(-1e6, 1e6), ENGINE, (-128, 127)),
+    "behind a ReLU": (lambda x: x.clamp_max(6.0), UNSIGNED, (0, 60)),
+    "a ReLU where it does nothing": (torch.relu, UNSIGNED, (0, 255)),
+}
+NO_CLIPS = {
+    "a ReLU": torch.relu,
+    "scaled": lambda x: 1.01 * x,
+    "soft": torch.tanh,
+    "shifted": lambda x: x + 0.1,
+    "by the largest": lambda x: x.clamp(-0.5 * x.abs().max(), 0.5 * x.abs().max()),
+    "one channel only": lambda x: torch.cat([x[:, :1].clamp(-1, 1), x[:, 1:]], 1),
+    "not around 0": lambda x: x.clamp(0.5, 2.0),
+    "zeros": lambda x: 0 * x,
+    "small values lost": lambda x: torch.where(x.abs() < 0.2, 0.0, x),
+    "raises": lambda x: x.no_such_thing(),
+}
+
+
+def clip_ends_of(function, grid):
+    return clip_ends(as_module(function), 0.1, grid, 4, CPU)
+
+
+@pytest.mark.parametrize("which", CLIPS)
+def test_a_clip_is_known_by_what_it_does(which):
+    function, grid, ends = CLIPS[which]
+
+    assert clip_ends_of(function, grid) == ends
+
+
+@pytest.mark.parametrize("which", NO_CLIPS)
+def test_what_does_anything_else_is_no_clip(which):
+    with pytest.raises(OffGridError):
+        clip_ends_of(NO_CLIPS[which], ENGINE)

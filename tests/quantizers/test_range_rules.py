@@ -33,7 +33,7 @@ def test_abs_max_follows_the_tensor_at_hand_in_training():
     assert thresholds == [4.0, 1.0, 2.5]
 
 
-def test_abs_max_recomputes_the_range_in_evaluation_and_keeps_the_last_training_one():
+def test_abs_max_of_a_weight_is_recomputed_in_evaluation():
     quantizer = AbsMax(bits=4)
     quantizer(batch(4.0))
     fresh = AbsMax(bits=4)
@@ -42,6 +42,28 @@ def test_abs_max_recomputes_the_range_in_evaluation_and_keeps_the_last_training_
 
     assert torch.equal(in_evaluation, fresh(batch(1.0)))
     assert quantizer.threshold == 4.0
+
+
+@pytest.mark.parametrize("how", ["evaluation", "observer off"])
+def test_abs_max_of_an_activation_stays_that_of_the_last_training_tensor(how):
+    quantizer = AbsMax(bits=4, narrow=False)
+    quantizer(batch(3.5))
+    quantizer.training, quantizer.observing = how != "evaluation", how == "evaluation"
+
+    rounded = quantizer(batch(9.0))
+
+    assert rounded.max() == 3.5
+    assert torch.equal(rounded, torch.mul(*quantizer.integers(batch(9.0))))
+
+
+def test_abs_max_of_an_activation_that_was_never_seen_lets_values_pass():
+    quantizer = AbsMax(bits=4, narrow=False).eval()
+
+    assert not quantizer.seen
+    assert torch.equal(quantizer(batch(1.0)), batch(1.0))
+    quantizer.train()(torch.zeros(3))
+    assert quantizer.seen
+    assert quantizer.threshold == 0.0
 
 
 def test_abs_max_loads_a_state_dict_of_a_float_model():

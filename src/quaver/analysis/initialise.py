@@ -11,7 +11,7 @@ from quaver.checking import check, one_of
 from quaver.config.recipe import STATISTICS
 from quaver.errors import QuaverWarning, StageError
 from quaver.program import Program, Stage
-from quaver.quantizers import MovingAverageAbsMax, Quantizer, RangeAbsMax
+from quaver.quantizers import AbsMax, MovingAverageAbsMax, Quantizer, RangeAbsMax
 
 
 def start_ranges(
@@ -61,11 +61,14 @@ def thresholds_of(tensors: Iterable[TensorStatistics], by: str) -> dict[str, flo
 
 @torch.no_grad()
 def start(quantizer: Quantizer, slot: int, threshold: float) -> bool:
-    """Give a quantizer a range for one of its tensors; False for a rule that keeps none."""
+    """Give a quantizer a range for one of its tensors; False for a user's own, which keeps its range to itself."""
     if isinstance(quantizer, MovingAverageAbsMax):
         # as after many batches: the next one moves it no more than any other would
         state = min(1 / (1 - quantizer.moving_rate), torch.finfo(torch.float32).max / max(threshold, 1.0))  # sum fits
         quantizer.state[slot], quantizer.accum[slot] = state, state * threshold
+        return True
+    if isinstance(quantizer, AbsMax):
+        quantizer.last[slot] = threshold
         return True
     if isinstance(quantizer, RangeAbsMax):
         quantizer.window[slot] = 0.0

@@ -1,6 +1,5 @@
 """From a live model to a frozen program: traced with marks where its quantizers are, which then take their places."""
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from quaver.eager.output_ranges import observe_output_ranges
 from quaver.eager.sign_tracking import is_watching
 from quaver.eager.trace_marks import mark
 from quaver.engines import DEFAULT
-from quaver.errors import CaptureError, ConversionError, InputError, QuaverWarning, StageError
+from quaver.errors import CaptureError, ConversionError, InputError, StageError
 from quaver.graph.nodes import calls, is_op, op_of
 from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, facts, never_negative, weight_of
 from quaver.passes import QuantizationFreezePass
@@ -34,7 +33,7 @@ from quaver.passes.tensor_names import free_name
 from quaver.program import EVAL, InputTensor, OpPlan, Program
 from quaver.program.history import PassApplied
 from quaver.program.placements import Options
-from quaver.quantizers import AbsMax, Quantizer
+from quaver.quantizers import Quantizer
 
 Marked = dict[str, tuple[Swapped, Quantizer | None]]
 """For the key of each mark the layer that it stands in front of, and the quantizer of that input."""
@@ -59,7 +58,6 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, ba
         plan = _plan(program.graphs[EVAL], layers)
         prepared = place(program, DEFAULT, lambda *_: (plan, {}), factory=_LiveQuantizers(program))
         prepared.training, prepared.history = False, (PassApplied.of("QAT", vars(config)),)
-        _warn_of_batchwise(prepared)
         observe_output_ranges(prepared, batches, specs)
         return QuantizationFreezePass().apply(prepared)
 
@@ -216,18 +214,6 @@ class _LiveQuantizers(QuantizerSource):
     def quantizer(self, title: str, options: Options) -> Quantizer:
         """The layer's own."""
         return options[LIVE]  # type: ignore[no-any-return]
-
-
-def _warn_of_batchwise(prepared: Program) -> None:
-    batchwise = [name for name, quantizer in prepared.quantizers() if isinstance(quantizer, AbsMax)]
-    batchwise = [name for name in batchwise if name not in prepared.placements.weights]
-    if batchwise:
-        warnings.warn(
-            f"{batchwise[0]!r} and the other activations have the range rule abs_max, which looks at each batch anew. "
-            "What is written has the range of the last training batch.",
-            QuaverWarning,
-            stacklevel=5,  # whoever called convert or save_quantized_model
-        )
 
 
 def _source(node: fx.Node) -> fx.Node:

@@ -1,17 +1,29 @@
 """The third pass: what was trained becomes integers and constants."""
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, fx, nn
 
+from quaver.capture.capture import capture_modes
 from quaver.checking import or_none
 from quaver.config.options import lists_options, rules_of
 from quaver.config.quantization_options import ActivationOptions, WeightOptions, WeightRange
 from quaver.errors import ConversionError, StageError
-from quaver.graph.nodes import argument, copy_graph, is_fake_quant, is_parameter, notes_of, op_of, quantizer_of, rank_of
+from quaver.graph.nodes import (
+    argument,
+    copy_graph,
+    is_fake_quant,
+    is_op,
+    is_parameter,
+    notes_of,
+    op_of,
+    quantizer_of,
+    rank_of,
+    tensor_notes,
+)
 from quaver.int8.kernels import fold_batch_norm
 from quaver.int8.patterns import foldable_batch_norm
 from quaver.operators import channel_axis
@@ -20,10 +32,11 @@ from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
 from quaver.passes.said_again import refuse_other_options, said_again
 from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
-from quaver.program.views import parent_module, read, set_submodule
-from quaver.quantizers import PACT, CustomQuantizer, Observer, Quantizer
+from quaver.program.reason import Because
+from quaver.program.record import OpRecord
+from quaver.program.views import Executable, parent_module, read, set_submodule
+from quaver.quantizers import CustomQuantizer, Observer, Quantizer
 from quaver.quantizers.on_grid import OffGridError
-from quaver.quantizers.saturation import without_overflow
 
 
 def _as_trained(kind: type, name: str) -> Any:
@@ -58,7 +71,6 @@ class QuantizationFreezePass(SaidTypes):
         """Replace each quantizer by constants, and each batch norm by a bias."""
         refuse_unready(program)
         program = with_plain_quantizers(program)
-        records = tuple(program.ops())
         freezing = _Freezing(program)
         with torch.no_grad():
             freezing.run()
@@ -66,7 +78,7 @@ class QuantizationFreezePass(SaidTypes):
             tensors=freezing.tensors,
             graphs={EVAL: freezing.graph},
             stage=Stage.FROZEN,
-            records=records,
+            records=(*program.ops(), *freezing.in_front),
             placements=Placements(target=program.placements.target),
         )
         refuse_not_finite(frozen)  # a negative variance, say, shows in the bias
@@ -90,13 +102,6 @@ def refuse_unready(program: Program) -> None:
             f"{_listed(off)} are switched off, so what was evaluated is not what would be frozen. Switch them on with "
             "program.apply(quaver.enable_fake_quant), or leave their ops out with a skip pattern."
         )
-    for name, quantizer in program.quantizers():
-        absorbed = quantizer.preprocess is None or isinstance(quantizer.preprocess, PACT)
-        if not (absorbed or isinstance(quantizer, CustomQuantizer)) and name not in program.placements.weights:
-            raise ConversionError(
-                f"{name!r}: its preprocess function has no form in a frozen program. Train with it, then load the state "
-                "into a program without it, with load_state_dict(state, strict=False), and train on for a few batches."
-            )
 
 
 def _listed(names: list[str]) -> str:
@@ -105,10 +110,14 @@ def _listed(names: list[str]) -> str:
 
 
 def with_plain_quantizers(program: Program) -> Program:
-    """The program with a plain quantizer in the place of each quantize function of a user's own that has such a form."""
+    """The program with a plain quantizer in the place of each that has a user's function in it, or a clip in front."""
     plain: dict[str, Quantizer] = {}
     for name, quantizer in program.quantizers():
-        if isinstance(quantizer, CustomQuantizer):
+        if not isinstance(quantizer, CustomQuantizer):
+            absorbing = quantizer.absorbing(*_rank_and_device(program, name))
+            if absorbing is not None:
+                plain[name] = absorbing
+        else:
             try:
                 plain[name] = plain_form(program, name, quantizer)
             except OffGridError as error:
@@ -126,25 +135,49 @@ def with_plain_quantizers(program: Program) -> Program:
     return twin
 
 
+def _rank_and_device(program: Program, name: str) -> tuple[int, torch.device]:
+    """Of a tensor that is quantized."""
+    ranks = [rank_of(node) for node in program.graphs[EVAL].nodes if quantizer_of(node) == name]
+    device = next((tensor.device for tensor in program.parameters()), torch.device("cpu"))
+    return next(iter(ranks), None) or 4, device
+
+
 def plain_form(program: Program, name: str, custom: CustomQuantizer) -> Quantizer:
     """The plain quantizer that does what a user's function does; for a weight, to what the function made of it."""
     if name not in program.placements.weights:
-        (call, *_) = [node for node in program.graphs[EVAL].nodes if quantizer_of(node) == name]
-        device = next((tensor.device for tensor in program.parameters()), torch.device("cpu"))
-        return custom.plain_activation(rank_of(call) or 4, device)
+        return custom.plain_activation(*_rank_and_device(program, name))
     custom = copy.deepcopy(custom).eval()
     values = custom(read(program, program.placements.weights[name])).detach().float()
     found = custom.plain_weight(values)
-    integers, _ = found.integers(values)
-    changed = 0 if custom.pairs is None else int((without_overflow(integers, custom.pairs) != integers).sum())
-    if changed:
-        raise ConversionError(
-            f"{name!r}: saturation_safe would change {changed} of the {integers.numel()} integers that its custom quantize "
-            "function gives, because products of neighbours overflow 16 bits on processors without VNNI. Load the state "
-            "into a program with saturation_safe=False, or let the function keep neighbours of one sign to 128 steps in sum."
-        )
     found.preprocess = custom
     return found
+
+
+def traced_function(function: nn.Module, tensor: str, rank: int, device: torch.device) -> Program:
+    """A user's function in front of a quantizer as a graph, if it is one for tensors of every size."""
+    example, other = (torch.randn([7, 5, 4, 3, 2, 6][start:][:rank], device=device) for start in (0, 1))
+    try:
+        traced = capture_modes(function, (example,), None, (EVAL,))
+        (result,) = Executable(traced, traced.graphs[EVAL])(other)
+        fits = torch.equal(result, copy.deepcopy(function).eval()(other))
+    except Exception as error:  # whatever a user's function raises
+        raise ConversionError(f"{tensor!r}: its preprocess function has no graph: {error} {_WITHOUT_IT}") from error
+    if not fits:
+        raise ConversionError(f"{tensor!r}: its preprocess function depends on the tensor's size. {_WITHOUT_IT}")
+    return traced
+
+
+def _in_front(tensor: str) -> Because:
+    return Because(
+        f"of the preprocess function in front of {tensor!r}, which is no clip, so no threshold absorbs it: it costs a float "
+        "op, and what is computed before it cannot be rounded in the same step"
+    )
+
+
+_WITHOUT_IT = (
+    "Write it for every element by itself, or train with it, then load the state into a program without it, with "
+    "load_state_dict(state, strict=False), and train on for a few batches."
+)
 
 
 @dataclass
@@ -152,6 +185,7 @@ class _Freezing:
     program: Program
     tensors: nn.Module = field(default_factory=nn.Module)
     stored: dict[str, Tensor] = field(default_factory=dict)
+    in_front: list[OpRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.graph = copy_graph(self.program.graphs[EVAL])
@@ -167,12 +201,35 @@ class _Freezing:
         self.keep_the_rest()
 
     def freeze_activation(self, node: fx.Node) -> None:
-        quantizer = self.program.quantizer(quantizer_of(node))
-        assert isinstance(node.args[0], fx.Node)
+        name, source = quantizer_of(node), node.args[0]
+        quantizer = self.program.quantizer(name)
+        assert isinstance(source, fx.Node)
         with self.graph.inserting_before(node):
-            pair = quantize_dequantize(self.graph, node.args[0], float(quantizer.scale), quantizer.grid)
+            if quantizer.function_in_front is not None:
+                source = self.computed(quantizer.function_in_front, source, name)
+            pair = quantize_dequantize(self.graph, source, float(quantizer.scale), quantizer.grid)
         node.replace_all_uses_with(pair)
         self.graph.erase_node(node)
+
+    def computed(self, function: nn.Module, source: fx.Node, tensor: str) -> fx.Node:
+        """The ops of a user's function on a tensor that is rounded behind them."""
+        traced = traced_function(function, tensor, *_rank_and_device(self.program, tensor))
+        nodes: dict[fx.Node, fx.Node] = {}
+        for node in traced.graphs[EVAL].nodes:
+            if node.op == "placeholder":
+                nodes[node] = source
+            elif node.op == "get_attr":
+                nodes[node] = self.store(f"{tensor}.preprocess.{node.target}", read(traced, node.target))
+            elif node.op == "call_function":
+                nodes[node] = self.graph.node_copy(node, nodes.__getitem__)
+                if is_op(node):
+                    op = replace(op_of(node), name=f"{tensor}.preprocess.{op_of(node).name}")
+                    nodes[node].meta = tensor_notes(node, op=op)
+                    self.in_front.append(
+                        OpRecord(op.name, op.type, op.scope, op.source, quantized=False, why=_in_front(tensor))
+                    )
+        (result,) = traced.graphs[EVAL].output_node().all_input_nodes
+        return nodes[result]
 
     def freeze_weight(self, op_node: fx.Node, weight: fx.Node) -> None:
         """Integers, step and bias of one op, its batch norm included."""

@@ -1,4 +1,4 @@
-"""Range rule ``abs_max``: the tensor at hand decides, every time."""
+"""Range rule ``abs_max``: the tensor at hand decides."""
 
 from typing import Any, Unpack
 
@@ -7,12 +7,15 @@ from torch import Tensor
 
 from quaver.quantizers.quantizer import Common, Quantizer
 
+UNSEEN = -1.0
+"""In the place of max|x|, which may well be 0, of what was not observed yet."""
+
 
 class AbsMax(Quantizer):
-    """Threshold = max|x| of the tensor at hand, in training and in evaluation.
+    """Threshold = max|x| of the tensor at hand: of a weight always, of an activation in training.
 
-    Right for weights, which are the same for every batch. For activations the result depends on the batch; what a frozen
-    program uses is the last training tensor's.
+    An activation (``narrow=False``) is evaluated with the range of the last training tensor, for that is what a frozen
+    program has: no engine looks at a batch before it rounds it.
 
     >>> q = AbsMax(bits=8)
     >>> q(torch.tensor([0.0, 63.5, -127.0])), q.threshold
@@ -25,7 +28,7 @@ class AbsMax(Quantizer):
     def __init__(self, bits: int = 8, **options: Unpack[Common]) -> None:
         super().__init__(bits, **options)
         self.last: Tensor
-        self.register_buffer("last", torch.zeros(self.tensors))
+        self.register_buffer("last", torch.full((self.tensors,), UNSEEN))
 
     def observe(self, x: Tensor, tensor: int = 0) -> None:
         """Remember max|x|."""
@@ -36,10 +39,17 @@ class AbsMax(Quantizer):
     @property
     def own_threshold(self) -> Tensor:
         """max|x| of the last tensor seen."""
-        return self.last.amax()
+        return self.last.amax().clamp_min(0)
+
+    @property
+    def seen(self) -> Tensor | None:
+        """Whether an activation was observed; a weight always has a range."""
+        return None if self.grid.narrow else (self.last != UNSEEN).any()
 
     def range_for(self, x: Tensor, tensor: int | None) -> tuple[Tensor, Tensor | None]:
-        """max|x| of this very tensor."""
+        """max|x| of this very tensor, or what was observed of an activation before."""
+        if not (self.grid.narrow or (self.training and self.observing and tensor is not None)):
+            return self.threshold, self.seen
         with torch.no_grad():
             if self.training and self.observing and tensor is not None:
                 self.observe(x, tensor)

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from quaver.errors import ConfigError
 from quaver.quantizers.arithmetic import Stored
 from quaver.quantizers.learned_step import LearnedStep
-from quaver.quantizers.moving_average_abs_max import MovingAverageAbsMax
-from quaver.quantizers.on_grid import OffGridError, common_step, staircase
-from quaver.quantizers.quantizer import SHIFTED, Common, Quantizer
+from quaver.quantizers.on_grid import CLOSE, OffGridError, common_step, staircase
+from quaver.quantizers.quantizer import SHIFTED, Common, FixedStep, Quantizer
 
 TensorFunction = Callable[[Tensor], Tensor]
 
@@ -74,6 +73,9 @@ class CustomQuantizer(Quantizer):
 
     What it gives may lie on an integer grid. Then evaluation computes on these integers, and it is frozen as the plain
     quantizer that `plain_weight` or `plain_activation` finds (an engine's grid, ``narrow=False``, is an activation's).
+
+    With ``pairs``, filters of a weight whose products would overflow 16 bits are rounded once more, to a wider step, in
+    training and in evaluation alike.
     """
 
     kind = "custom"
@@ -94,7 +96,24 @@ class CustomQuantizer(Quantizer):
     def forward(self, x: Tensor, tensor: int | None = 0) -> Tensor:
         """Whatever the function makes of ``x``."""
         x = self.preprocessed(x)
-        return self.called(self.function, x, "quantize function") if self.quantizing else x
+        if not self.quantizing:
+            return x
+        values = self.called(self.function, x, "quantize function")
+        return values if self.cuts_pairs is None else self.without_overflow(values, self.cuts_pairs)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def without_overflow(self, values: Tensor, pairs: int) -> Tensor:
+        """``values``, those filters in wider steps whose neighbours along ``pairs`` would overflow; the gradient stays."""
+        given = values.detach().float()
+        try:
+            step = common_step(given, self.axis, self.grid)
+        except OffGridError:  # `quaver.convert` says so
+            return values
+        wider = self.with_neighbours(step * self.grid.high, given) / self.grid.high
+        steps = self.per_channel(wider, given)
+        overflows = self.per_channel(wider > (1 + CLOSE) * step, given)  # a sum of 129 is 1/128 beyond, float rounding less
+        rounded = torch.where(overflows, (given / steps).round() * steps, given)
+        return values + (rounded - given).to(values.dtype)
 
     def integers(self, x: Tensor, how: Stored = SHIFTED) -> tuple[Tensor, Tensor]:
         """Integers and the step, if the function's values lie on a grid; its values and a step of 1 if they do not."""
@@ -119,15 +138,11 @@ class CustomQuantizer(Quantizer):
         found.observing, found.pass_through = False, True
         return found.to(values.device).eval()
 
-    def plain_activation(self, rank: int, device: torch.device) -> MovingAverageAbsMax:
+    def plain_activation(self, rank: int, device: torch.device) -> FixedStep:
         """A plain quantizer that does what the function does to a tensor of this rank."""
         parts = [part for part in (self.preprocess, self.function) if part is not None]
         step, ends = staircase(nn.Sequential(*parts), self.grid, rank, device)
-        found = MovingAverageAbsMax(self.grid.bits, signed=self.grid.signed, narrow=False)
-        found.grid = replace(found.grid, ends=ends)
-        found.state.fill_(1)
-        found.accum.fill_(step * found.grid.high)
-        return found.to(device).eval()
+        return FixedStep(step, replace(self.grid, ends=ends)).to(device)
 
     def options(self) -> dict[str, Any]:
         """As the base class, and the axis."""

@@ -1,6 +1,8 @@
 """Whether what a user's function gives lies on an integer grid, and on which."""
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -30,17 +32,9 @@ def common_step(values: Tensor, axis: int | None, grid: Grid) -> Tensor:
     largest = sizes.amax(1)
     if not bool(largest.isfinite().all()):
         raise OffGridError("its values hold NaN or Inf")
-    gaps = torch.cat([torch.zeros_like(sizes[:, :1]), sizes], 1).sort(1).values.diff(dim=1)
-    gap = torch.where(gaps > 0.5 * largest[:, None] / grid.high, gaps, torch.inf).amin(1)  # less is float rounding
-    step = torch.where(largest > 0, torch.nan, 0.0)
-    for parts in range(1, grid.high + 1):
-        multiples = (largest * parts / gap).round()
-        open_ = step.isnan() & (multiples <= grid.high)
-        if not bool(open_.any()):
-            break
-        trial = largest / multiples.clamp_min(1)
-        steps = rows / trial.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
-        step = torch.where(open_ & ((steps - steps.round()).abs().amax(1) < CLOSE), trial, step)
+    step = _full_range(sizes, largest, grid)
+    if bool(step.isnan().any()):
+        step = _searched(step, sizes, largest, grid)
     if bool(step.isnan().any()):
         channel = int(step.isnan().nonzero()[0])
         where = "" if axis is None else f" of channel {channel}"
@@ -51,16 +45,72 @@ def common_step(values: Tensor, axis: int | None, grid: Grid) -> Tensor:
     return step[0] if axis is None else step
 
 
+def _full_range(sizes: Tensor, largest: Tensor, grid: Grid) -> Tensor:
+    """The steps of rows whose largest value lies on the last integer of 8 bits: the ordinary case, quick to find.
+
+    127 is prime: were the largest value fewer steps than that, no smaller one would be a multiple of its 127th part. NaN
+    where it is not so, or where there is no smaller one to tell by.
+    """
+    step = torch.where(largest > 0, torch.nan, 0.0)
+    if grid.high != 127:
+        return step
+    trial = largest / grid.high
+    steps = sizes / trial.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
+    fits = (steps - steps.round()).abs().amax(1) < CLOSE
+    smaller = ((steps > 0.5) & (steps < grid.high - 0.5)).any(1)
+    return torch.where(fits & smaller, trial, step)
+
+
+def _searched(step: Tensor, sizes: Tensor, largest: Tensor, grid: Grid) -> Tensor:
+    """``step``, with what a division of the smallest gap gives in the place of NaN."""
+    gaps = torch.cat([torch.zeros_like(sizes[:, :1]), sizes], 1).sort(1).values.diff(dim=1)
+    gap = torch.where(gaps > 0.5 * largest[:, None] / grid.high, gaps, torch.inf).amin(1)  # less is float rounding
+    for parts in range(1, grid.high + 1):
+        multiples = (largest * parts / gap).round()
+        open_ = step.isnan() & (multiples <= grid.high)
+        if not bool(open_.any()):
+            break
+        trial = largest / multiples.clamp_min(1)
+        steps = sizes / trial.clamp_min(torch.finfo(torch.float32).tiny)[:, None]
+        step = torch.where(open_ & ((steps - steps.round()).abs().amax(1) < CLOSE), trial, step)
+    return step
+
+
 def staircase(function: nn.Module, grid: Grid, rank: int, device: torch.device) -> tuple[float, tuple[int, int]]:
     """Step and ends of ``function``, if it is ``clip(round(x / step)) · step`` for every element by itself, but for ties.
 
     It is tried, in evaluation mode, on values a fraction of a step apart, over the whole range and beyond: in the batch,
     along the channels, and the small ones alone.
     """
+    with _trying(function, rank, device) as tried:
+        return _staircase(tried, grid)
+
+
+def clip_ends(function: nn.Module, step: float, grid: Grid, rank: int, device: torch.device) -> tuple[int, int]:
+    """The integers of ``grid`` between which ``function`` clips, if it is a clip as far as steps of this size can tell.
+
+    A clip in front of a rounding is one behind it, between the rounded ends. It is tried as `staircase` tries.
+
+    >>> clip_ends(nn.Hardtanh(-1.0, 2.0), 0.1, Grid(8), 2, torch.device("cpu"))
+    (-10, 20)
+    """
+    with _trying(function, rank, device) as tried:
+        far = 2.0 * (grid.high - grid.low) + 1
+        high, low = tried(step * torch.tensor([far, -far if grid.signed else 0.0])).tolist()
+        if not (low < 0 if grid.signed else low == 0) or not high > 0:
+            raise OffGridError(f"it goes from {low:.6g} to {high:.6g}, which is no range around 0")
+        x = step * _probes(grid.low, grid.high, far, grid)
+        for values, axis in _layouts(x, step):
+            _compare(values, tried(values, axis), values.clamp(low, high), step)
+    return max(grid.low, round(low / step)), min(grid.high, round(high / step))
+
+
+@contextmanager
+def _trying(function: nn.Module, rank: int, device: torch.device) -> Iterator["_Tried"]:
     try:
         trial = copy.deepcopy(function).eval()  # what it remembers of the tensors it sees must not be these
         with torch.no_grad():
-            return _staircase(_Tried(trial, rank, device), grid)
+            yield _Tried(trial, rank, device)
     except OffGridError:
         raise
     except Exception as error:  # whatever a user's function raises
@@ -112,21 +162,30 @@ def _staircase(tried: _Tried, grid: Grid) -> tuple[float, tuple[int, int]]:
     if grid.signed and low == 0:
         raise OffGridError("it gives no negative values for a tensor that has some; put a ReLU in front of it")
     step = float(tried(torch.tensor([(high + 1) * step]))) / high  # from the last integer, where float rounding counts least
-    x = step * (torch.arange(low - 3, high + 4)[:, None] + _INSIDE).flatten()
-    x = torch.cat([x, torch.tensor([far, -far])])
-    x = x if grid.signed else x[x >= 0]
-    mixed = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]
-    for values, axis in ((x, 0), (mixed, 1), (mixed, 3), (x[x.abs() < 2 * step], 0)):
-        _compare(values, tried(values, axis), step, low, high)
+    x = step * _probes(low, high, far / step, grid)
+    for values, axis in _layouts(x, step):
+        _compare(values, tried(values, axis), step * (values / step).round().clamp(low, high), step)
     return step, (low, high)
 
 
-def _compare(x: Tensor, values: Tensor, step: float, low: int, high: int) -> None:
-    expected = (x / step).round().clamp(low, high)
-    wrong = ~((values / step - expected).abs() < CLOSE)  # NaN is wrong too
+def _probes(low: int, high: int, far: float, grid: Grid) -> Tensor:
+    """In steps: all over a range and a little beyond, and last far beyond, on both sides where the grid has two."""
+    steps = (torch.arange(low - 3, high + 4)[:, None] + _INSIDE).flatten()
+    steps = torch.cat([steps, torch.tensor([far, -far])])
+    return steps if grid.signed else steps[steps >= 0]
+
+
+def _layouts(x: Tensor, step: float) -> list[tuple[Tensor, int]]:
+    """Values and the axis to lay them out along: in the batch, along the channels, and the small ones alone."""
+    mixed = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0))]
+    return [(x, 0), (mixed, 1), (mixed, 3), (x[x.abs() < 2 * step], 0)]
+
+
+def _compare(x: Tensor, values: Tensor, expected: Tensor, step: float) -> None:
+    wrong = ~((values - expected).abs() < CLOSE * step)  # NaN is wrong too
     if bool(wrong.any()):
         index = int(wrong.nonzero()[0])
         raise OffGridError(
             f"it gives {float(values[index]):.6g} for {float(x[index]):.6g}, and the nearest multiple of its step of "
-            f"{step:.6g} is {float(expected[index]) * step:.6g}"
+            f"{step:.6g} is {float(expected[index]):.6g}"
         )

@@ -10,6 +10,7 @@ from quaver.grid import Grid
 from quaver.quantizers.arithmetic import Stored, fake_quantize, integers_with_gradient, scale_of
 from quaver.quantizers.checked import checked, tried
 from quaver.quantizers.dtype import keeping_dtype
+from quaver.quantizers.on_grid import OffGridError, clip_ends
 from quaver.quantizers.pact import PACT
 from quaver.quantizers.saturation import JUST_BELOW, LARGEST_SUM, largest_pair
 
@@ -173,7 +174,12 @@ class Quantizer(nn.Module):
         the step it is counted in, or 1.
         """
         if self.preprocess is not None and not (self.quantizing and isinstance(self.preprocess, PACT)):
-            x, how = self.preprocessed(x if how.unit is None else x * how.unit), replace(how, unit=None)
+            given, values = x, self.preprocessed(x if how.unit is None else x * how.unit)
+            absorbing = self.absorbing(given.dim(), given.device)
+            if absorbing is not None:  # rounded as an engine rounds; the gradient is the function's
+                whole, scale = absorbing.integers(given.detach(), how)
+                return whole + (values - values.detach()) / scale if values.requires_grad else whole, scale
+            x, how = values, replace(how, unit=None)
         own = torch.as_tensor(1.0 if how.unit is None else how.unit, device=x.device)
         if not self.quantizing:
             return x.float(), own
@@ -184,6 +190,28 @@ class Quantizer(nn.Module):
         if seen is None:
             return whole, scale
         return torch.where(seen, whole, x.float()), torch.where(seen, scale, own)
+
+    @property
+    def function_in_front(self) -> nn.Module | None:
+        """The user's function in front of the quantizer, if it is another than `PACT`, which the range absorbs."""
+        return None if isinstance(self.preprocess, PACT) else self.preprocess
+
+    def absorbing(self, rank: int, device: torch.device) -> "FixedStep | None":
+        """A quantizer that does by itself what a user's clip in front of this one does, and what this one does behind it.
+
+        None where the function is no clip, or the tensor (of this rank) is a weight, whose integers are stored anyway.
+        """
+        function, seen = self.function_in_front, self.seen
+        if function is None or self.grid.narrow or not self.quantizing or torch.compiler.is_compiling():
+            return None
+        if seen is not None and not seen:
+            return None
+        step = float(self.scale)
+        try:
+            ends = clip_ends(function, step, self.grid, rank, device)
+        except OffGridError:
+            return None
+        return FixedStep(step, replace(self.grid, ends=ends)).to(device)
 
     def largest(self, x: Tensor) -> Tensor:
         """max|x| in float32, or the larger threshold that keeps neighbours of a weight from overflowing together."""
@@ -250,3 +278,21 @@ class Quantizer(nn.Module):
         if limit in state_dict and self.clipped_at is None:
             self.clipped_at = torch.zeros((), device=self.nonfinite.device)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+
+class FixedStep(Quantizer):
+    """A step and a grid that are known, and stay."""
+
+    kind = "fixed_step"
+
+    def __init__(self, step: float, grid: Grid) -> None:
+        super().__init__(grid.bits, signed=grid.signed, narrow=grid.narrow)
+        self.grid = grid
+        self.own: Tensor
+        self.register_buffer("own", torch.tensor(step * grid.high))
+        self.eval()
+
+    @property
+    def own_threshold(self) -> Tensor:
+        """What lies on the largest integer."""
+        return self.own
