@@ -6,7 +6,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from quaver.eager.layers import Swapped
+from quaver.eager.quantized_layers import Swapped
 from quaver.errors import ConversionError
 
 _UNPARAMETRIZE = "torch.nn.utils.parametrize.remove_parametrizations(layer, 'weight')"

@@ -17,8 +17,8 @@ from quaver.capture.explain import depends_on_data
 from quaver.config.qat_config import QATConfig
 from quaver.eager.computed_weights import refuse_later_parametrizations, way_to_a_parameter
 from quaver.eager.input_spec import InputSpec
-from quaver.eager.layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.output_ranges import observe_output_ranges
+from quaver.eager.quantized_layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.sign_tracking import is_watching
 from quaver.eager.trace_marks import mark
 from quaver.engines import DEFAULT

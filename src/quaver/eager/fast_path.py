@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from quaver.eager.layers import Swapped
+from quaver.eager.quantized_layers import Swapped
 
 
 def leave_fast_path(net: nn.Module) -> None:

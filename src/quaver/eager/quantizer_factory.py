@@ -7,8 +7,8 @@ from torch import nn
 
 from quaver.config.options import shared_options
 from quaver.config.qat_config import QATConfig
-from quaver.eager.layers import LOWEST, WEIGHTED
 from quaver.eager.named import Named
+from quaver.eager.quantized_layers import LOWEST, WEIGHTED
 from quaver.graph.nodes import Op
 from quaver.nn import Add
 from quaver.passes import QuantizationTransformPass
