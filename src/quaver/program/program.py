@@ -36,8 +36,9 @@ class Program(nn.Module):
     It is used like the model it came from. ``.train()`` and ``.eval()`` choose the graph; ``state_dict()`` has the
     model's own names, and the quantizers' beside them; parameters and buffers *are* the model's.
 
-    In evaluation, quantized ops run in the arithmetic of the engines: integers are convolved and rescaled once. What is
-    measured on a prepared program is therefore what the frozen one computes, bit for bit.
+    In evaluation, quantized ops run in the arithmetic of an engine: integers are convolved and rescaled once. A prepared
+    program has the default engine's, and so has a frozen one that is meant for it: what is measured on the one is what the
+    other computes, bit for bit. Meant for another engine, the frozen one computes as that engine does.
     """
 
     def __init__(
