@@ -165,10 +165,7 @@ _WEIGHTS["depthwise_conv2d"] = _WEIGHTS["conv2d"]
 
 def facts(node: Any) -> OpFacts:
     """What is known of the op that a value of a graph is a call of; `UNKNOWN` of anything else."""
-    if not isinstance(node, fx.Node) or node.op != "call_function":
-        return UNKNOWN
-    name: str = getattr(node.target, "_opname", "") or getattr(node.target, "__name__", "")  # its packet, without a call
-    return OPS.get(name, UNKNOWN)
+    return OPS.get(packet(node), UNKNOWN) if isinstance(node, fx.Node) and node.op == "call_function" else UNKNOWN
 
 
 def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str | None:

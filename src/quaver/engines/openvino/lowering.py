@@ -24,7 +24,7 @@ from quaver.graph.nodes import (
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
 from quaver.int8.patterns import foldable_batch_norm, moves, on_integers
-from quaver.operators import UNKNOWN, ends_layer, facts
+from quaver.operators import ends_layer, facts
 from quaver.quantizers.arithmetic import dequantize
 
 _HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
@@ -42,9 +42,8 @@ class OpenVINOLowering(Lowering):
     """A lowering; what only readers in float need is spare."""
 
     convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms and activations
-    sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(
-        default_factory=dict
-    )  # what was added to them, in steps of the other operand
+    # what was added to them, in steps of the other operand
+    sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(default_factory=dict)
     done: set[fx.Node] = field(default_factory=set)
 
     def run(self, graph: fx.Graph) -> fx.Graph:
@@ -63,12 +62,11 @@ class OpenVINOLowering(Lowering):
         """What an op becomes; None where it stays as it is."""
         if node.op != "call_function":
             return self.fake_quant(node) if is_fake_quant(node) else None
-        op = facts(node)
-        if op is UNKNOWN and is_dequantize(node):
+        if is_dequantize(node):
             return self.dequantize(node)
-        if op is UNKNOWN and is_quantize(node):  # its dequantize does the work
+        if is_quantize(node):  # its dequantize does the work
             return self.spared(self.copy(node))
-        name = packet(node)
+        name, op = packet(node), facts(node)
         known = [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
         if op.is_layer and known[1]:
             return self.biased(node)
