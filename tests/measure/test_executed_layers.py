@@ -194,7 +194,7 @@ def test_an_engine_that_tells_nothing_is_named(tmp_path):
 
 
 def layer(name, *reads, kind="Convolution", role="product", precision="u8", writes="u8", **more):
-    return Layer(name, kind, role, precision, writes, 1.0, 0.1, reads, **more)
+    return Layer(name, kind, role, precision, writes, 1.0, reads, (), share=0.1, **more)
 
 
 @pytest.mark.parametrize(

@@ -245,5 +245,5 @@ def _profile(
 
 
 def _layer(layer: Layer, title: str) -> dict[str, Any]:
-    plain = {key: value for key, value in vars(layer).items() if key != "given"}
+    plain = {key: value for key, value in vars(layer).items() if key not in ("given", "origins")}
     return {"title": title} | plain | {"reads": list(layer.reads), "ops": list(layer.ops)}

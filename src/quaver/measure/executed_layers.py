@@ -9,7 +9,7 @@ from typing import Any
 
 from quaver.engines import ENGINES, by_package
 from quaver.engines.file_graph import FileNode
-from quaver.engines.inspection import ExecutedLayer, Role
+from quaver.engines.inspection import ExecutedLayer
 from quaver.errors import EngineError
 from quaver.operators import WEIGHTED as WEIGHTED_OPS
 from quaver.program.reason import ComputedWith
@@ -21,25 +21,15 @@ FLOAT = frozenset({"f32", "bf16", "f16", "f64"})
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A layer as the engine executed it.
+class Layer(ExecutedLayer):
+    """A layer as the engine executed it, and its ``share`` of the time.
 
-    ``precision`` is what it computed on, ``writes`` what its result is stored as. ``reads`` are the layers whose results it
-    read, ``ops`` the program's ops it computes, as far as names tell. ``given`` is where the layer stands in the file;
-    None for what the engine added by itself.
+    ``ops`` are the program's ops it computes, as far as names tell. ``given`` is where the layer stands in the file; None
+    for what the engine added by itself.
     """
 
-    name: str
-    type: str
-    role: Role
-    precision: str
-    writes: str
-    microseconds: float
-    share: float
-    reads: tuple[str, ...]
+    share: float = 0.0
     ops: tuple[str, ...] = ()
-    layout: str = ""
-    kernel: str = ""
     given: FileNode | None = None
 
     @property
@@ -67,12 +57,7 @@ def layers(path: Path, engine: str, *, threads: int = 1, batch: int = 1, rounds:
         raise EngineError(f"{path}: {engine} does not tell what it executes. Layers are shown for {telling}.")
     names, whole = _Names(profile.file, path), sum(layer.microseconds for layer in profile.layers) or 1.0
     return [
-        Layer(
-            **{key: value for key, value in vars(layer).items() if key != "origins"},
-            share=layer.microseconds / whole,
-            ops=names.ops(layer),
-            given=names.given(layer),
-        )
+        Layer(**vars(layer), share=layer.microseconds / whole, ops=names.ops(layer), given=names.given(layer))
         for layer in profile.layers
     ]
 
