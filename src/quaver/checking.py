@@ -88,8 +88,8 @@ def texts() -> Rule:
     """A string or several."""
 
     def allows(value: Any) -> bool:
-        several = value if isinstance(value, list | tuple) else [value]
-        return all(isinstance(item, str) and item for item in several)
+        given = value if isinstance(value, list | tuple) else [value]
+        return all(isinstance(item, str) and item for item in given)
 
     return Rule("a string or a list of strings, none of them empty: that would be in every name", allows)
 
@@ -99,8 +99,7 @@ def names(known: Iterable[str]) -> Rule:
     choices = tuple(sorted(known))
 
     def allows(value: Any) -> bool:
-        several = [value] if isinstance(value, str) else value
-        return isinstance(several, list | tuple) and all(item in choices for item in several)
+        return isinstance(value, str | list | tuple) and all(item in choices for item in several(value))
 
     return Rule(f"a list of names from {', '.join(choices)}, or one of them", allows, choices)
 

@@ -148,9 +148,8 @@ def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any]
         leave_products_float=settings.leaves_products_float,
     )
     transform.check(program)
-    prepared = place(
-        program, transform.engine, transform.plan, between.plan
-    )  # both at once: each tensor is looked at with all that read it
+    # both at once: each tensor is looked at with all that read it
+    prepared = place(program, transform.engine, transform.plan, between.plan)
     prepared.optimizer_func = optimizer_func or program.optimizer_func
     return concluded(prepared, program, transform, between)
 

@@ -3,7 +3,7 @@
 import torch
 from torch import fx
 
-from quaver.graph.nodes import packet
+from quaver.graph.nodes import note_written, packet
 from quaver.operators import packets_of
 
 _ELEMENTWISE = frozenset(f"{name}_" for name in packets_of("clamp", "activation", "elementwise")) | {
@@ -45,7 +45,7 @@ def mark_written(graph: fx.Graph) -> None:
         for target in _written_by(node):
             if not _is_stored(target):
                 for alias in (node, *_aliases(target)):
-                    alias.meta["written"] = True
+                    note_written(alias)
 
 
 def _written_by(node: fx.Node) -> list[fx.Node]:

@@ -32,17 +32,10 @@ class Naming:
         """Put an `Op` on every node that is an op to a user, and drop what the tracer noted beside it."""
         met: dict[Any, int] = defaultdict(int)
         for node in graph.nodes:
-            value = node.meta.get("val")
-            facts: dict[str, Any] = {}
-            if isinstance(value, torch.Tensor):
-                facts = notes_of(value)
-            if is_written(node):
-                facts["written"] = True
-            inputs = node.all_input_nodes
-            if node.op == "call_function" and inputs and all(map(is_parameter, inputs)):
-                facts["constant"] = True
-            op = self._op(node, met) if node.op == "call_function" else None
-            node.meta = facts if op is None else facts | {"op": op}
+            inputs, is_call = node.all_input_nodes, node.op == "call_function"
+            op = self._op(node, met) if is_call else None
+            constant = is_call and bool(inputs) and all(map(is_parameter, inputs))
+            node.meta = notes_of(node.meta.get("val"), op, written=is_written(node), constant=constant)
 
     def _op(self, node: fx.Node, met: dict[Any, int]) -> Op | None:
         weight = node.args[1] if len(node.args) > 1 else None

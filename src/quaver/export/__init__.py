@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from quaver.checking import check, one_of
-from quaver.engines import ENGINES, Engine, WriteOptions, suffixes
+from quaver.engines import DEFAULT, ENGINES, Engine, WriteOptions, suffixes
 from quaver.errors import EngineError, StageError, StorageError
 from quaver.export.acceptance import compare
 from quaver.export.other_engine import cost_of_moving
@@ -23,7 +23,7 @@ from quaver.runtime.publishing import draft_in, publish
 from quaver.runtime.trial import tried
 
 
-def export(program: Program, path: str | Path, target: str = "openvino", *, same_on_amx: bool = True) -> Path:
+def export(program: Program, path: str | Path, target: str = DEFAULT.name, *, same_on_amx: bool = True) -> Path:
     """Write a program for an engine, open the file again, compare, and give its path.
 
     ``path`` is a folder, or the file itself with the engine's suffix: ``.xml`` (openvino), ``.onnx`` (onnx), ``.pte``

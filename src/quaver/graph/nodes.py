@@ -83,9 +83,15 @@ def integers_by_quantize_node(graph: fx.Graph) -> dict[str, fx.Node]:
     return {node.meta["integers"]: node for node in graph.nodes if "integers" in node.meta}
 
 
-def notes_of(tensor: torch.Tensor) -> dict[str, Any]:
-    """The notes for a node that reads a tensor."""
-    return {"dtype": tensor.dtype, "rank": tensor.dim()}
+def notes_of(tensor: Any, op: Op | None = None, **facts: bool) -> dict[str, Any]:
+    """The notes for a node: of its tensor, if it gives one, the op that it is, and those of the facts that hold."""
+    notes: dict[str, Any] = {"dtype": tensor.dtype, "rank": tensor.dim()} if isinstance(tensor, torch.Tensor) else {}
+    return notes | {name: True for name, holds in facts.items() if holds} | ({} if op is None else {"op": op})
+
+
+def note_written(node: fx.Node) -> None:
+    """Note that the model writes into a node's tensor in place."""
+    node.meta["written"] = True
 
 
 # what it calls

@@ -48,8 +48,8 @@ def build(name: str, *, num_classes: int | None = None, image_size: int | None =
     >>> sum(parameter.numel() for parameter in build("ResNet20").parameters())
     272474
     """
-    wishes = {"num_classes": num_classes, "image_size": image_size, "small_images": _is_small(image_size)}
-    given = {key: value for key, value in wishes.items() if value is not None}
+    wanted = {"num_classes": num_classes, "image_size": image_size, "small_images": _is_small(image_size)}
+    given = {key: value for key, value in wanted.items() if value is not None}
     library, rest = external.split(name)
     if library:
         if num_classes is not None:

@@ -1,6 +1,6 @@
-"""From wishes to quantizers: which tensors share one, and where the graphs call them.
+"""From plans to quantizers: which tensors share one, and where the graphs call them.
 
-The passes say which inputs of which ops they want quantized. Here each wish becomes a quantizer call:
+The passes say which inputs of which ops they want quantized. Here each of these becomes a quantizer call:
 
 - a tensor that feeds several ops is quantized once;
 - ops that only move or select values (a concatenation, a max pool, a reshape) cannot rescale, so their inputs and outputs
@@ -30,7 +30,6 @@ from quaver.quantizers import Quantizer
 
 Ops = dict[str, dict[str, fx.Node]]
 """For each mode the nodes that are ops, by name, in graphs without quantizers."""
-
 
 Planner = Callable[[Ops, Plan], tuple[Plan, dict[str, Reason]]]
 """Says what to quantize beside what is planned already, and what it declines and why."""
@@ -93,9 +92,9 @@ class _Placing:
         self.trained = self.ops.get(TRAIN, {})
 
     def run(self) -> Program:
-        for name, wish in self.plan.items():
-            if wish.weight is not None:
-                self.place_weight(name, wish.weight)
+        for name, planned in self.plan.items():
+            if planned.weight is not None:
+                self.place_weight(name, planned.weight)
         groups = self.factory.groups(self.graphs[EVAL], self.plan)
         known: dict[fx.Node, bool] = {}
         signed = [  # asked before the first quantizer stands in the way

@@ -19,7 +19,7 @@ class OpPlan:
 
 @dataclass(frozen=True)
 class Placements:
-    """The passes' wishes (``plan``), what they declined and why, and what became of it.
+    """What the passes want quantized (``plan``), what they declined and why, and what became of it.
 
     ``reasons`` says of every float op why it is one. ``root`` is where the quantizers are mounted; ``quantizers`` maps a
     tensor's name to the module path of its quantizer; ``weights`` maps those of weights to the parameter; ``roles`` says

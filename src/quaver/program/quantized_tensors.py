@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from torch import fx
 
@@ -31,12 +32,13 @@ class QuantizedTensor:
 
 def quantized_tensors(program: Program) -> list[QuantizedTensor]:
     """Every tensor that is rounded, in the order of the graph, by its own name, made unique; looked for once."""
-    graph = program.graphs[EVAL]
-    of_graph, tensors = program.__dict__.get("_quantized_tensors", (None, []))
-    if of_graph is not graph:
-        tensors = list(_quantized_tensors(graph, program.signature))
-        program.__dict__["_quantized_tensors"] = graph, tensors
-    return tensors  # type: ignore[no-any-return]
+    if program not in _FOUND:
+        _FOUND[program] = list(_quantized_tensors(program.graphs[EVAL], program.signature))
+    return _FOUND[program]
+
+
+_FOUND: WeakKeyDictionary[Program, list[QuantizedTensor]] = WeakKeyDictionary()
+"""By program: its graphs are never changed, a pass makes another program."""
 
 
 def _quantized_tensors(graph: fx.Graph, signature: Signature) -> Iterable[QuantizedTensor]:

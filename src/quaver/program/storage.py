@@ -115,8 +115,8 @@ def _describe(program: Program) -> dict[str, Any]:
     placements = asdict(program.placements)
     placements["quantized"] = sorted(placements["quantized"])
     placements["plan"] = {
-        name: {"weight": _in_words(wish.weight), "inputs": [[k, _in_words(one)] for k, one in wish.inputs.items()]}
-        for name, wish in program.placements.plan.items()
+        name: {"weight": _in_words(planned.weight), "inputs": [[k, _in_words(one)] for k, one in planned.inputs.items()]}
+        for name, planned in program.placements.plan.items()
     }
     signature = program.signature
     inputs = [
@@ -156,9 +156,10 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
     root = _module_tree(entries, tensors, {placements.quantizers[name]: saved for name, saved in body["quantizers"].items()})
     plan = {
         name: OpPlan(
-            decoded(Options | None, wish["weight"]), {int(place): decoded(Options, one) for place, one in wish["inputs"]}
+            decoded(Options | None, planned["weight"]),
+            {int(place): decoded(Options, one) for place, one in planned["inputs"]},
         )
-        for name, wish in plans.items()
+        for name, planned in plans.items()
     }
     readable = {entry.name for entry in entries}
     graphs = {mode: decode_graph(nodes, readable, placements.quantizers.values()) for mode, nodes in body["graphs"].items()}

@@ -1,4 +1,4 @@
-"""A quantizer for a tensor, from the options that a pass or `quaver.QAT` wishes it with."""
+"""A quantizer for a tensor, from the options that a pass or `quaver.QAT` asks for."""
 
 from collections.abc import Callable
 from typing import Any
