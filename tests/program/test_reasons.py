@@ -106,8 +106,8 @@ def test_the_report_finds_hosts_whatever_the_sentence(tmp_path):
 )
 def test_remedies_are_found_whatever_the_sentence(why, remedy):
     executed = [
-        Layer("a", "Convolution", "product", "u8", "u8", 1.0, 0.5, (), ops=("a",)),
-        Layer("b", "Pooling", "other", "f32", "f32", 1.0, 0.5, ("a",), ops=("b",)),
+        Layer("a", "Convolution", "product", "u8", "u8", 1.0, (), (), ops=("a",)),
+        Layer("b", "Pooling", "other", "f32", "f32", 1.0, ("a",), (), ops=("b",)),
     ]
     ops = [OpRecord("a", "conv2d", "", "", True), OpRecord("b", "pool2d", "", "", False, why)]
 
