@@ -2,7 +2,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import quaver
 from quaver.int8 import kernels
 
 conv2d = torch.ops.aten.conv2d.default
@@ -51,3 +53,39 @@ def test_groups_of_a_transposed_convolution_share_the_weights_steps():
     result = kernels.rescaled(transposed, x, weight, 1.0, steps, None, 1, ([1, 1], [0, 0], [0, 0], 2))
 
     assert result[0, :, 0, 0].tolist() == [2, 4, 6, 2, 4, 6]
+
+
+class Divisors(TorchDispatchMode):
+    """Notes what tensors are divided by."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in (torch.ops.aten.div, torch.ops.aten.div_):
+            self.seen.append(args[1])
+        return func(*args, **(kwargs or {}))
+
+
+class Residual(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.body, self.last = (torch.nn.Conv2d(3, 3, 3, padding=1) for _ in range(3))
+
+    def forward(self, x):
+        x = F.relu(self.stem(x))
+        return self.last(F.relu(self.body(x) + x))
+
+
+def test_an_int8_program_divides_by_tensors_alone(images):
+    """CUDA multiplies with the reciprocal of a number: another last bit than the engine's, and than this machine's."""
+    program = quaver.quant_aware(Residual(), example_inputs=(images,)).train()
+    program(images)
+    int8 = quaver.convert(program, save_int8=True)[1]
+
+    with torch.no_grad(), Divisors() as divisors:
+        int8(images)
+
+    assert divisors.seen, "the residual sum divides by its unit"
+    assert all(isinstance(divisor, torch.Tensor) for divisor in divisors.seen)

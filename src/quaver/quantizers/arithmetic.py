@@ -99,7 +99,9 @@ def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tens
     factor, shift = 1 / scale, torch.full_like(scale, 128)
     if how.unit is not None:
         low, high = (-128, 127) if grid.signed else (0, 255)
-        start, end = low * scale / how.unit, high * scale / how.unit
+        # a tensor: CUDA divides by a number as by no tensor, it multiplies with the reciprocal
+        unit = torch.as_tensor(how.unit, dtype=torch.float32, device=x.device)
+        start, end = low * scale / unit, high * scale / unit
         width = end - start
         factor, shift = torch.full_like(width, 255) / width, -start * 255 / width  # 255 / width is a product in torch
         if how.fused_add and not grid.signed:
