@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
+from quaver.cli.language import TranslatedCommand
 from quaver.config.load import FLOAT_FLAGS, Command
 from quaver.config.options import as_written, options_of
 from quaver.config.recipe import DataOptions, ModelOptions, Phase, QuantPhase, Recipe, RunOptions
@@ -73,7 +73,7 @@ def model_and_data(recipe: Recipe) -> list[str]:
     return words
 
 
-class FlagsCommand(TyperCommand):
+class FlagsCommand(TranslatedCommand):
     """A command whose true-or-false flags may stand alone: ``--bf16`` is ``--bf16 true``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
