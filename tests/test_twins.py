@@ -7,7 +7,7 @@ import pytest
 from twins import anchors_of, differences, original_of, twin_of
 
 ROOT = Path(__file__).parent.parent
-CONTRIBUTORS = {"layout.md", "design.md"}
+CONTRIBUTORS = {"layout.md"}
 """Pages of docs/ for those who work on Quaver itself; they, CONTRIBUTING and CHANGELOG are in English alone."""
 PENDING = {"guide.md", "eager.md", "data_and_models.md"}
 """Pages whose twin is still being written; one that is there is compared."""
