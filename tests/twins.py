@@ -28,7 +28,7 @@ class Block:
         words = LINK.sub("]", re.sub(r"`[^`]+`", "", self.text))
         facts: dict[str, object] = {
             "figures": Counter(NUMBER.findall(words)),
-            "names in code": set(re.findall(r"`([^`]+)`", self.text)),
+            "names in code": {" ".join(name.split()) for name in re.findall(r"`([^`]+)`", self.text)},
             "links": Counter(link_in_english(page, link) for link in LINK.findall(self.text)),
         }
         if self.kind == "heading":
