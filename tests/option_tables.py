@@ -22,6 +22,8 @@ def table(kind):
             continue
         default, rule, words = (one.metadata[key] for key in ("default", "rule", "words"))
         shown = repr(default) if is_config else as_written(default)
+        also = ", ".join(f"`{other}`" for other in one.metadata["also"])
+        words += f" Also {also}." if also else ""
         cell = f"`{shown}`" if 0 < len(shown) <= LONGEST else ""
         if kind is Phase and (other := options_of(QuantPhase)[name].metadata["default"]) != default:
             cell += f" (`{as_written(other)}`)"

@@ -191,6 +191,45 @@ def test_every_flag_of_the_reference_is_known_by_its_name():
     assert [flag for flag in REFERENCE.split() if f"--{flag} " not in shown] == []
 
 
+def test_the_flags_of_the_references_other_scripts_are_known(tmp_path):
+    """Those of quant_aware, pact_quant_aware and of its detection, as they are written there."""
+    trained = run("train", *SMALL, "--max_iters", "1", "--checkpoint_dir", tmp_path / "float", "--data", "digits")
+    flags = "--lr_strategy piecewise_decay --step_epochs 30 60 90 --milestones 2 --gamma 0.5 --base_lr 0.25 --warmup-steps 1"
+    pact = "--use_pact True --pact_lr 0.125 --pact_l2_decay 0 --max_iters=3 --log_period 1 --verify_images 0"
+
+    done = run(
+        "quantize", *SMALL, "--pretrained_model", tmp_path / "float", *flags.split(), *pact.split(),
+        "--output_dir", tmp_path / "out",
+    )  # fmt: skip
+
+    assert (trained.exit_code, done.exit_code) == (0, 0), done.output
+    assert '"lr_step_epochs":[30,60,90]' in (tmp_path / "out" / "run.json").read_text()
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["lr"] for line in lines if "lr" in line] == [0.125, 0.25, 0.125]
+
+
+@pytest.mark.parametrize(
+    ("flag", "way"),
+    [("--checkpoint_epoch=3", "--checkpoint"), ("-o", "--base_lr"), ("-c", "--recipe"), ("--use_tb", "--tensorboard")],
+)
+def test_flags_without_a_counterpart_are_refused_with_the_way_here(flag, way):
+    done = run("quantize", flag, "1")
+
+    assert done.exit_code == 2
+    assert flag in done.output
+    assert way in done.output
+
+
+def test_a_recipe_may_have_the_references_names(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("pretrained_model: none.pth\nquantize: {base_lr: 0.5, milestones: [3]}\n")
+
+    done = run("check", tmp_path / "recipe.yaml")
+
+    assert "pretrained_fp32_model='none.pth': there is no such file" in done.output
+    assert "lr_step_iters=3: is for piecewise_decay" in done.output
+    assert "2 problems" in done.output
+
+
 def test_all_wrong_flags_are_told_at_once(tmp_path):
     done = run(
         "quantize", "--lr", "fast", "--lr_strategy", "cosin_decay", "--use_gpu", "maybe", "--model_save_dir", tmp_path

@@ -35,10 +35,9 @@ class Screen(Listener):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.progress.stop()
 
-    def started(self, phase: str, at: Position, steps_per_epoch: int, epochs: int) -> None:
+    def started(self, phase: str, at: Position, steps: int) -> None:
         """A bar for the phase, as far as it has come."""
-        total = epochs * steps_per_epoch
-        self.task = self.progress.add_task(phase, total=total, completed=at.step, figures="")
+        self.task = self.progress.add_task(phase, total=steps, completed=at.step, figures="")
 
     def stepped(self, at: Position) -> None:
         """Move the bar."""

@@ -40,8 +40,8 @@ class Line:
 class Listener:
     """Is told everything and does nothing; subclasses override what they need."""
 
-    def started(self, phase: str, at: Position, steps_per_epoch: int, epochs: int) -> None:
-        """Training begins, or goes on, at a position."""
+    def started(self, phase: str, at: Position, steps: int) -> None:
+        """Training begins, or goes on, at a position, till it has made so many steps."""
 
     def stepped(self, at: Position) -> None:
         """A step was done; called every time, so it must cost nothing."""
