@@ -55,6 +55,7 @@ def test_the_tree_has_checkpoints_artefacts_and_a_report(quantized):
         "mobile",
         "report.json",
         "run.json",
+        "train.log",
     ]
     assert (place / "one" / "int8" / "model.xml").exists()
 
@@ -97,6 +98,19 @@ def test_log_lines_have_the_form_of_the_reference(quantized):
 
     assert len(lines) == 2 * 3
     assert all(re.fullmatch(form, line) for line in lines)
+
+
+def test_the_log_file_has_the_same_lines_with_date_and_level(quantized):
+    place, output = quantized
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}-INFO: (.*)"
+
+    lines = [re.fullmatch(stamp, line)[1] for line in (place / "one" / "train.log").read_text().splitlines()]
+
+    assert lines
+    assert [line for line in lines if "]-batch[" in line or "test set" in line] == [
+        line for line in output.splitlines() if line.startswith("epoch[")
+    ]
+    assert any("training a float model first" in line for line in lines)
 
 
 def test_metrics_are_lines_of_json_without_a_time(quantized):

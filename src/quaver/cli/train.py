@@ -24,7 +24,7 @@ from quaver.experiment.results import float_report, int8_report
 from quaver.experiment.start import Start, start
 from quaver.experiment.training_run import TrainingRun
 from quaver.training.interruption import termination_as_interrupt
-from quaver.training.listener import Listener, MetricsFile, TensorBoard
+from quaver.training.listener import Listener, LogFile, MetricsFile, TensorBoard
 from quaver.training.ranks import Ranks, join, leave
 
 
@@ -110,11 +110,12 @@ def carried_out(command: Command, flags: dict[str, str], console: Console) -> It
 
 
 def listeners(begun: Start, ranks: Ranks, screen: Screen) -> tuple[Listener, ...]:
-    """The screen, a file, and TensorBoard if asked for; of several processes, the first's."""
+    """The screen, two files, and TensorBoard if asked for; of several processes, the first's."""
     if not ranks.first:
         return ()
-    found: tuple[Listener, ...] = (screen, MetricsFile(begun.folder.metrics))
-    return (*found, TensorBoard(begun.folder.path / "events")) if begun.recipe.tensorboard else found
+    folder = begun.folder
+    found: tuple[Listener, ...] = (screen, MetricsFile(folder.metrics), LogFile(folder.log))
+    return (*found, TensorBoard(folder.path / "events")) if begun.recipe.tensorboard else found
 
 
 def words_about(components: Components) -> str:
