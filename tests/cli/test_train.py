@@ -19,6 +19,7 @@ from quaver.cli.train import deployed_title
 from quaver.config.options import options_of
 from quaver.config.recipe import Phase, QuantPhase, Recipe
 from quaver.data import Loader, open_dataset
+from quaver.data.binary import BinaryWriter
 from quaver.experiment import results
 from quaver.training.classification import Classification
 
@@ -49,6 +50,7 @@ def test_the_tree_has_checkpoints_artefacts_and_a_report(quantized):
     assert found == [
         "checkpoints",
         "float",
+        "fp32",
         "fp32.safetensors",
         "int8",
         "metrics.jsonl",
@@ -58,6 +60,22 @@ def test_the_tree_has_checkpoints_artefacts_and_a_report(quantized):
         "train.log",
     ]
     assert (place / "one" / "int8" / "model.xml").exists()
+
+
+def test_the_float_model_is_there_for_the_testers(quantized, tmp_path):
+    place, output = quantized
+    report = json.loads((place / "one" / "report.json").read_text())
+    data = tmp_path / "data.bin"
+    with BinaryWriter(data, image_shape=(3, 8, 8), classes=10, layout="header") as writer:
+        for image, label in open_dataset("digits", "val", image_size=8):
+            writer.add(image.numpy(), label)
+
+    done = run("test", "--infer_model", place / "one" / "fp32", "--infer_data", data, "--json", tmp_path / "json")
+
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "json").read_text())["acc1"] == report["fp32_top1"] != report["int8_top1"]
+    assert "fp32/ is the float model. float/ is the int8 one" in output
+    assert "It is not the float model" in (place / "one" / "float" / "README.txt").read_text()
 
 
 def test_the_report_has_the_figures_of_float_simulated_and_deployed(quantized):
@@ -137,6 +155,7 @@ def test_train_then_quantize_with_its_weights(tmp_path):
 
     assert (trained.exit_code, done.exit_code) == (0, 2)  # quantizers that saw no data cannot be converted
     assert "saw no data" in done.output
+    assert {"model.xml", "model.onnx", "README.txt"} <= {path.name for path in (tmp_path / "float" / "fp32").iterdir()}
     report = json.loads((tmp_path / "float" / "report.json").read_text())
     kept = load_file(tmp_path / "int8" / "fp32.safetensors")
     assert report["fp32_top1"] > 0
@@ -166,7 +185,7 @@ def test_a_form_that_cannot_be_made_is_left_out_and_said(quantized, tmp_path):
 
     assert done.exit_code == 0, done.output
     assert "warning: mobile/ is left out: " in done.output
-    assert "float/, int8/, report.json." in done.output
+    assert "float/, int8/, fp32/, report.json." in done.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert "was not observed" in report["left_out"][0]
     assert (tmp_path / "out" / "int8" / "model.xml").exists()
