@@ -27,7 +27,14 @@ IN_HAND = {"LANGUAGE": None, "LC_ALL": None, "LC_MESSAGES": None, "LANG": "en_US
 
 
 def run(*words, width=80, **environment):
-    return CliRunner().invoke(app, words, env=IN_HAND | {"TERMINAL_WIDTH": None, "COLUMNS": str(width)} | environment)
+    return CliRunner().invoke(app, words, env=IN_HAND | {"COLUMNS": str(width)} | environment)
+
+
+@pytest.fixture(autouse=True)
+def plain_screen(monkeypatch):
+    """Whatever the machine that runs the tests has typer believe."""
+    monkeypatch.setattr(rich_utils, "FORCE_TERMINAL", False)
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", None)
 
 
 def commands():
@@ -139,7 +146,6 @@ def test_a_screen_without_chinese_characters_has_english_unless_told_otherwise()
     in_china = IN_HAND | {"LANG": "zh_CN"}
 
     assert "Quantization-aware training" in plain.invoke(app, ["--help"], env=in_china).output
-    assert catalogue(Language.CHINESE)("Commands") == "命令"
     assert "Quantization-aware training" not in plain.invoke(app, ["--help", "--lang", "zh"], env=in_china).output
 
 
