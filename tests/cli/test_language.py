@@ -153,7 +153,7 @@ def test_a_language_that_is_not_there_is_refused():
     done = run("check", "--lang", "tlh")
 
     assert done.exit_code == 2
-    assert "'tlh' is not one of 'en', 'zh'" in done.stderr
+    assert "'tlh' is not one of 'en', 'zh'" in done.output
 
 
 def test_a_command_runs_as_ever_with_a_language(tmp_path):
