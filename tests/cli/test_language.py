@@ -55,13 +55,14 @@ def everything_said():
 
 
 def test_every_sentence_of_the_help_and_of_the_tables_of_options_is_there_in_chinese():
-    missing = [sentence for sentence in sorted(everything_said()) if CHINESE.entry(sentence) is None]
+    english = re.compile("[A-Za-z]+ [a-z]+ [a-z]+")  # no more than two such words follow on each other in a Chinese sentence
+    missing = [one for one in sorted(everything_said()) if not CHINESE.keys(one) or english.search(CHINESE(one))]
 
-    assert missing == [], "src/quaver/cli/zh.toml has no entry for these"
+    assert missing == [], "src/quaver/cli/zh.toml has no entry for these, or not for all of them"
 
 
 def test_nothing_is_in_the_catalogue_that_is_not_said():
-    said = {CHINESE.entry(sentence) for sentence in everything_said()}
+    said = {key for sentence in everything_said() for key in CHINESE.keys(sentence)}
 
     assert sorted(CHINESE.entries.keys() - said) == []
 
