@@ -25,15 +25,12 @@ from measure import arguments, report
 
 warnings.filterwarnings("ignore", module="torch")
 
+MODELS = ("mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "resnet20", "resnet56", "vgg16_bn", "googlenet")
 # The largest learning rate that each trains well with, in batches of 256.
-MODELS = {
-    "mobilenet_v1": 0.2,
-    "mobilenet_v2": 0.1,
-    "mobilenet_v3_small": 0.1,
-    "resnet20": 0.2,
-    "resnet56": 0.2,
-    "vgg16_bn": 0.1,
-    "googlenet": 0.1,
+LEARNING_RATES = dict.fromkeys(MODELS, 0.1) | {
+    **dict.fromkeys(("mobilenet_v1", "resnet20", "resnet56"), 0.2),
+    **dict.fromkeys(("mobilenet_v3_large", "resnet50", "resnet101"), 0.1),
+    **dict.fromkeys(("vgg16", "vgg19"), 0.02),  # without batch norm
 }
 # With quantizers, of that rate.
 QAT_LR = 0.1
@@ -73,9 +70,10 @@ class Run:
 
 def train_float(run: Run, data: Images, test: Images) -> None:
     start, model = time.time(), zoo_model(run.name, run.options)
-    train(model, data, run.options.epochs, MODELS[run.name], on_epoch=run.log("float"))
+    train(model, data, run.options.epochs, LEARNING_RATES[run.name], on_epoch=run.log("float"))
     save_weights(model, run.folder / "float.safetensors")
-    run.note("float", epochs=run.options.epochs, float=accuracy(model, test), float_seconds=round(time.time() - start))
+    figures = {"epochs": run.options.epochs, "float": accuracy(model, test), "float_top5": accuracy(model, test, 5)}
+    run.note("float", **figures, float_top1=figures["float"], float_seconds=round(time.time() - start))
 
 
 def trained_with_quantizers(
@@ -85,7 +83,7 @@ def trained_with_quantizers(
     model = load_weights(zoo_model(name, options), weights, options)
     example = data[0][:2].contiguous(memory_format=torch.channels_last)
     qat = quaver.quant_aware(model, {"saturation_safe": safe, "target": options.target}, example_inputs=(example,))
-    train(qat, data, qat_epochs(options), QAT_LR * MODELS[name], warm_up=0.05, on_epoch=on_epoch)
+    train(qat, data, qat_epochs(options), QAT_LR * LEARNING_RATES[name], warm_up=0.05, on_epoch=on_epoch)
     return qat
 
 

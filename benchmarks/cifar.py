@@ -238,12 +238,16 @@ class Step:
 
 
 @torch.no_grad()
-def accuracy(model: nn.Module, data: Images) -> float:
-    """Top-1 in percent, in float32."""
+def accuracy(model: nn.Module, data: Images, k: int = 1) -> float:
+    """Top-k in percent, in float32."""
     model.eval()
     images, labels = data
-    hits = sum(int((model(x).argmax(1) == y).sum()) for x, y in zip(images.split(500), labels.split(500), strict=True))
-    return 100 * hits / len(labels)
+    return top_k(torch.cat([model(x) for x in images.split(500)]), labels, k)
+
+
+def top_k(outputs: Tensor, labels: Tensor, k: int) -> float:
+    """How many images, in percent, have their label among the ``k`` largest outputs."""
+    return 100 * float((outputs.topk(k, 1).indices == labels[:, None]).any(1).double().mean())
 
 
 def deployed(program: Path, data: Images) -> dict[str, float]:

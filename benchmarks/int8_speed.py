@@ -82,7 +82,7 @@ def make_ours(name: str, float_onnx: Path, float_xml: Path, int8: Path) -> None:
     print(f"{name}: float and int8 files in {time.perf_counter() - start:.0f} s", flush=True)
 
 
-def export_float(model: torch.nn.Module, float_onnx: Path, float_xml: Path) -> None:
+def export_float(model: torch.nn.Module, float_onnx: Path, float_xml: Path, size: int = SIZE) -> None:
     """The float model as anyone exports it: by torch's exporter, which folds batch norms, and OpenVINO's converter."""
     import openvino as ov
 
@@ -90,7 +90,7 @@ def export_float(model: torch.nn.Module, float_onnx: Path, float_xml: Path) -> N
     with silenced():
         torch.onnx.export(
             model,
-            (torch.randn(2, 3, SIZE, SIZE),),
+            (torch.randn(2, 3, size, size),),
             draft,
             input_names=["x"],
             output_names=["output"],

@@ -27,7 +27,14 @@ IN_HAND = {"LANGUAGE": None, "LC_ALL": None, "LC_MESSAGES": None, "LANG": "en_US
 
 
 def run(*words, width=80, **environment):
-    return CliRunner().invoke(app, words, env=IN_HAND | {"TERMINAL_WIDTH": None, "COLUMNS": str(width)} | environment)
+    return CliRunner().invoke(app, words, env=IN_HAND | {"COLUMNS": str(width)} | environment)
+
+
+@pytest.fixture(autouse=True)
+def plain_screen(monkeypatch):
+    """Whatever the machine that runs the tests has typer believe."""
+    monkeypatch.setattr(rich_utils, "FORCE_TERMINAL", False)
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", None)
 
 
 def commands():
@@ -49,13 +56,14 @@ def everything_said():
 
 
 def test_every_sentence_of_the_help_and_of_the_tables_of_options_is_there_in_chinese():
-    missing = [sentence for sentence in sorted(everything_said()) if CHINESE.entry(sentence) is None]
+    english = re.compile("[A-Za-z]+ [a-z]+ [a-z]+")  # no more than two such words follow on each other in a Chinese sentence
+    missing = [one for one in sorted(everything_said()) if not CHINESE.keys(one) or english.search(CHINESE(one))]
 
-    assert missing == [], "src/quaver/cli/zh.toml has no entry for these"
+    assert missing == [], "src/quaver/cli/zh.toml has no entry for these, or not for all of them"
 
 
 def test_nothing_is_in_the_catalogue_that_is_not_said():
-    said = {CHINESE.entry(sentence) for sentence in everything_said()}
+    said = {key for sentence in everything_said() for key in CHINESE.keys(sentence)}
 
     assert sorted(CHINESE.entries.keys() - said) == []
 
@@ -140,7 +148,6 @@ def test_a_screen_without_chinese_characters_has_english_unless_told_otherwise()
     in_china = IN_HAND | {"LANG": "zh_CN"}
 
     assert "Quantization-aware training" in plain.invoke(app, ["--help"], env=in_china).output
-    assert catalogue(Language.CHINESE)("Commands") == "命令"
     assert "Quantization-aware training" not in plain.invoke(app, ["--help", "--lang", "zh"], env=in_china).output
 
 
@@ -148,7 +155,7 @@ def test_a_language_that_is_not_there_is_refused():
     done = run("check", "--lang", "tlh")
 
     assert done.exit_code == 2
-    assert "'tlh' is not one of 'en', 'zh'" in done.stderr
+    assert "'tlh' is not one of 'en', 'zh'" in done.output
 
 
 def test_a_command_runs_as_ever_with_a_language(tmp_path):

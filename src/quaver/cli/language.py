@@ -46,18 +46,22 @@ class Catalogue:
         """A text in this language, paragraph by paragraph."""
         return "\n\n".join(self._translated(paragraph) for paragraph in paragraphs(text))
 
-    def entry(self, sentence: str) -> str | None:
-        """The key that a sentence is found under."""
-        if sentence in self.entries:
-            return sentence
-        return next((key for key, pattern in self.patterns.items() if pattern.fullmatch(sentence)), None)
+    def keys(self, sentence: str) -> list[str]:
+        """The entries that a sentence is made of."""
+        key, filled_in = self._found(sentence)
+        return [key, *(inner for part in filled_in for inner in self.keys(part))] if key else []
 
     def _translated(self, sentence: str) -> str:
-        key = self.entry(sentence)
-        if key is None:
-            return sentence
-        filled_in = self.patterns[key].fullmatch(sentence) if key in self.patterns else None
-        return self.entries[key].format(*map(self, filled_in.groups())) if filled_in else self.entries[key]
+        key, filled_in = self._found(sentence)
+        words = self.entries.get(key, sentence)
+        return words.format(*map(self, filled_in)) if filled_in else words
+
+    def _found(self, sentence: str) -> tuple[str, Sequence[str]]:
+        """The entry of a sentence, and what it is filled in with there."""
+        if sentence in self.entries:
+            return sentence, ()
+        matches = ((key, pattern.fullmatch(sentence)) for key, pattern in self.patterns.items())
+        return next(((key, match.groups()) for key, match in matches if match), ("", ()))
 
 
 def paragraphs(text: str) -> list[str]:
