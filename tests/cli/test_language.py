@@ -50,9 +50,8 @@ def sentences_of(command):
 
 def everything_said():
     help_texts = [sentence for command in commands().values() for sentence in sentences_of(command)]
-    options = [(kind, one) for kind in TABLES.values() for one in options_of(kind).values()]
-    words = [words for kind, one in options for words in (one.metadata["words"], *words_of(kind, one))]
-    return {*help_texts, *words, *USAGE_WORDS, *(getattr(rich_utils, title) for title in TITLES)}
+    options = [words for kind in TABLES.values() for one in options_of(kind).values() for words in words_of(kind, one)]
+    return {*help_texts, *options, *USAGE_WORDS, *(getattr(rich_utils, title) for title in TITLES)}
 
 
 def test_every_sentence_of_the_help_and_of_the_tables_of_options_is_there_in_chinese():
