@@ -48,7 +48,9 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 app = typer.Typer(cls=TranslatedGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 ANY_NAME = {"token_normalize_func": by_any_name}
-SPELLINGS = dict.fromkeys((verify, run_tester), BOTH_SPELLINGS) | dict.fromkeys((train, quantize, analyze), ANY_NAME)
+SPELLINGS = dict.fromkeys((convert, verify, run_tester), BOTH_SPELLINGS) | dict.fromkeys(
+    (train, quantize, analyze), ANY_NAME
+)
 for command in (demo, train, quantize, check, convert, export, verify, bench, analyze, report, convert_data, run_tester):
     app.command(
         "test" if command is run_tester else None,
