@@ -37,6 +37,15 @@ auto with_openvino(const fs::path& file, const std::string& fact, const std::str
   }
 }
 
+// What to give in place of a folder without a model; of one with a program, which PyTorch runs, what lies beside it.
+std::string way_out_of(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder / "program.json", error)) return "Export a model into it.";
+  const fs::path tree = folder.has_filename() ? folder.parent_path() : folder.parent_path().parent_path();
+  return "It is a program for PyTorch, which `quaver test` runs. Give " + (tree / "int8").string() +
+         " for the int8 model, or " + (tree / "fp32").string() + " for the float one.";
+}
+
 template <typename Shape>
 std::string shown(const Shape& shape) {
   std::ostringstream text;
@@ -61,7 +70,7 @@ fs::path find_model(const fs::path& artefact) {
     if (is_model(entry->path())) found.push_back(entry->path());
   }
   if (error) throw Refusal(artefact.string() + ": cannot be listed: " + error.message() + ". Check --infer_model.");
-  if (found.empty()) throw Refusal(artefact.string() + ": the folder holds no .xml or .onnx file. Export a model into it.");
+  if (found.empty()) throw Refusal(artefact.string() + ": the folder holds no .xml or .onnx file. " + way_out_of(artefact));
   std::sort(found.begin(), found.end());
   if (found.size() == 1) return found[0];
   // One program for two engines, as `quaver convert` leaves it in int8/: the one that is OpenVINO's own.

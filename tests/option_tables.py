@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from quaver.cli.language import Language, catalogue
 from quaver.config import QATConfig, QuantConfig
 from quaver.config.options import as_written, options_of
 from quaver.config.recipe import Phase, QuantPhase, Recipe
@@ -12,31 +13,46 @@ PLACE = re.compile(r"(<!-- options: (\w+).*? -->\n).*?(\n<!-- end -->)", re.DOTA
 LONGEST = 80  # letters of a default; one that is longer is said in words
 
 
-def table(kind):
+TITLES = {
+    Language.ENGLISH: {"key": "key", "option": "option", "default": "default", "takes": "takes"},
+    Language.CHINESE: {"key": "键", "option": "选项", "default": "默认值", "takes": "取值"},
+}
+
+
+def table(kind, language=Language.ENGLISH):
     """A row per option: its name, its default, what it takes (a recipe says that when it is wrong), what it does."""
-    is_config = kind in (QuantConfig, QATConfig)
     known = options_of(Phase) if kind is QuantPhase else {}
-    rows = [("key", "default", "takes", ""), ("---",) * 4] if is_config else [("option", "default", ""), ("---",) * 3]
+    columns = ("key", "default", "takes") if kind in CONFIGS else ("option", "default")
+    rows = [(*(TITLES[language][column] for column in columns), ""), ("---",) * (len(columns) + 1)]
     for name, one in options_of(kind).items():
         if name in known:
             continue
-        default, rule, words = (one.metadata[key] for key in ("default", "rule", "words"))
-        shown = repr(default) if is_config else as_written(default)
+        default = one.metadata["default"]
+        shown = repr(default) if kind in CONFIGS else as_written(default)
         cell = f"`{shown}`" if 0 < len(shown) <= LONGEST else ""
         if kind is Phase and (other := options_of(QuantPhase)[name].metadata["default"]) != default:
             cell += f" (`{as_written(other)}`)"
-        rows.append((f"`{name}`", cell, *([rule.words] if is_config else []), words))
+        rows.append((f"`{name}`", cell, *map(catalogue(language), words_of(kind, one))))
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows)
 
 
-TABLES = {kind.__name__: kind for kind in (QuantConfig, QATConfig, Recipe, Phase, QuantPhase)}
+def words_of(kind, one):
+    """What the table of a dataclass says in words of one of its options."""
+    also = ", ".join(f"`{other}`" for other in one.metadata["also"])
+    words = one.metadata["words"] + (f" Also {also}." if also else "")
+    return [*([one.metadata["rule"].words] if kind in CONFIGS else []), words]
+
+
+CONFIGS = (QuantConfig, QATConfig)
+TABLES = {kind.__name__: kind for kind in (*CONFIGS, Recipe, Phase, QuantPhase)}
 
 
 def rewritten(page):
-    """A page with the tables as they should be."""
-    return PLACE.sub(lambda found: f"{found[1]}\n{table(TABLES[found[2]])}\n{found[3]}", page)
+    """The text of a page with the tables as they should be, in its language."""
+    language = Language.CHINESE if page.name.endswith(".zh.md") else Language.ENGLISH
+    return PLACE.sub(lambda found: f"{found[1]}\n{table(TABLES[found[2]], language)}\n{found[3]}", page.read_text())
 
 
 if __name__ == "__main__":
     for path in DOCS.glob("*.md"):
-        path.write_text(rewritten(path.read_text()))
+        path.write_text(rewritten(path))

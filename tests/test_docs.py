@@ -27,15 +27,6 @@ def test_every_python_snippet_of_the_page_runs(page, tmp_path, monkeypatch, caps
     assert "Program (" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("page", "twin"), [("README.md", "README.zh.md"), ("docs/porting.md", "docs/porting.zh.md")])
-def test_a_page_in_chinese_has_the_snippets_and_sections_of_the_english_one(page, twin):
-    english, chinese = ((ROOT / name).read_text() for name in (page, twin))
-
-    assert re.findall(r"```python\n.*?```", chinese, re.DOTALL) == re.findall(r"```python\n.*?```", english, re.DOTALL)
-    assert len(re.findall(r"^#+ ", chinese, re.MULTILINE)) == len(re.findall(r"^#+ ", english, re.MULTILINE))
-    assert len(re.findall(r"^- ", chinese, re.MULTILINE)) == len(re.findall(r"^- ", english, re.MULTILINE))
-
-
 def test_links_between_pages_lead_somewhere():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     broken = [

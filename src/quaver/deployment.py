@@ -1,4 +1,4 @@
-"""The output tree of a conversion: ``float/``, ``int8/`` and ``mobile/``, each runnable."""
+"""The output tree of a conversion: ``float/``, ``int8/`` and ``mobile/``, each runnable, and ``fp32/`` beside them."""
 
 import warnings
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from pathlib import Path
 from quaver.engines import ENGINES, mobile_engine
 from quaver.errors import ConversionError, QuaverWarning, StageError
 from quaver.export import export_each
+from quaver.files import write_atomically, writing
 from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
 from quaver.program import Program, Stage
 from quaver.program.storage import save
@@ -33,6 +34,7 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
         save(ConvertToInt8Pass().apply(frozen), folder / "int8"),
         *export_each(frozen, _files_in(folder / "int8")),
     ]
+    _explain(folder / "float", FLOAT_IS)
     try:
         mobile = TransformForMobilePass().apply(frozen)
     except (StageError, ConversionError) as error:
@@ -40,6 +42,30 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
         left_out(f"mobile/ is left out: {error}{old}")
         return written
     return [*written, save(mobile, folder / "mobile"), *export_each(mobile, _files_in(folder / "mobile"))]
+
+
+def write_float_model(program: Program, folder: str | Path) -> list[Path]:
+    """Write ``fp32/``: a float program for the engines that run ``int8/``, to be measured beside it."""
+    place = Path(folder) / "fp32"
+    written = export_each(program, {name: place / file.name for name, file in _files_in(Path(folder) / "int8").items()})
+    _explain(place, FP32_IS)
+    return written
+
+
+FLOAT_IS = """\
+This is the int8 model, its integers stored as float32; the folder has the reference's name. It computes what ../int8
+computes, on PyTorch (quaver.load, quaver test). It is not the float model that quantization started from: quaver train
+and quaver quantize leave that one in ../fp32, for the testers and for quaver bench --float.
+"""
+FP32_IS = """\
+This is the float model, as it was before quantization, for the engines that run ../int8: what int8 is measured against
+(quaver test, the C++ tester, quaver bench ../int8 --float .). Its weights for training are in ../fp32.safetensors.
+"""
+
+
+def _explain(folder: Path, words: str) -> None:
+    with writing(folder, "What was there is untouched."):
+        write_atomically(folder / "README.txt", words.encode())
 
 
 def without_mobile_file(folder: Path) -> str:

@@ -1,6 +1,6 @@
 """The journey, stage by stage: ``quant_aware`` before training, ``convert`` after it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 from weakref import WeakKeyDictionary
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from quaver.capture import capture
+from quaver.checking import several
 from quaver.config import QuantConfig
 from quaver.config.options import shared_options
 from quaver.errors import ConfigError, InputError, StageError
@@ -20,6 +21,7 @@ from quaver.passes import (
 )
 from quaver.passes.add_quant_dequant import WITHOUT_WEIGHT
 from quaver.passes.base import concluded
+from quaver.passes.choose_int8_ops import ChooseInt8Ops
 from quaver.passes.placement import place
 from quaver.passes.quantization_transform import OP_TYPES as WITH_WEIGHT
 from quaver.passes.said_again import refuse_fewer_types, refuse_other_options, refuse_other_place
@@ -165,22 +167,46 @@ def _captured(model: nn.Module, example_inputs: Any) -> Program:
 Config = QuantConfig | Mapping[str, Any] | None
 
 
+Types = str | Sequence[str] | None
+
+
 @overload
 def convert(
-    program: Program, place: Any = None, config: Config = None, scope: Any = None, *, save_int8: Literal[False] = False
+    program: Program,
+    place: Any = None,
+    config: Config = None,
+    scope: Any = None,
+    *,
+    save_int8: Literal[False] = False,
+    quantized_ops: Types = None,
 ) -> Program: ...
 @overload
 def convert(
-    program: Program, place: Any = None, config: Config = None, scope: Any = None, *, save_int8: Literal[True]
+    program: Program,
+    place: Any = None,
+    config: Config = None,
+    scope: Any = None,
+    *,
+    save_int8: Literal[True],
+    quantized_ops: Types = None,
 ) -> tuple[Program, Program]: ...
 def convert(
-    program: Program, place: Any = None, config: Config = None, scope: Any = None, *, save_int8: bool = False
+    program: Program,
+    place: Any = None,
+    config: Config = None,
+    scope: Any = None,
+    *,
+    save_int8: bool = False,
+    quantized_ops: Types = None,
 ) -> Program | tuple[Program, Program]:
     """The trained program with integers in place of quantizers: stored as float32, and with ``save_int8`` as int8 too.
 
     Both compute what the prepared program computes in evaluation. The program given can go on training. ``place``,
     ``config`` and ``scope`` are the reference's: they may say what is so, the device that the program is on and the config
     that it was trained with.
+
+    ``quantized_ops``: of the ops that were trained with quantizers, only those of these types (``["conv2d", "pool2d"]``)
+    run in int8, the others in float; ``ops()`` says so. A frozen program is then taken, too.
     """
     if not isinstance(program, Program):
         raise StageError(f"convert: takes a program from quaver.quant_aware, not {type(program).__name__}.")
@@ -191,7 +217,10 @@ def convert(
     refuse_other_place("convert", program, scope, place)
     if config is not None:
         _refuse_other_config(program, QuantConfig.of(config))
-    frozen = QuantizationFreezePass().apply(program.clone() if program.for_test else program)
+    chosen = None if quantized_ops is None else ChooseInt8Ops(quantized_ops=several(quantized_ops))
+    is_frozen = chosen is not None and program.stage is Stage.FROZEN
+    frozen = program if is_frozen else QuantizationFreezePass().apply(program.clone() if program.for_test else program)
+    frozen = frozen if chosen is None else chosen.apply(frozen)
     return (frozen, ConvertToInt8Pass().apply(frozen)) if save_int8 else frozen
 
 

@@ -33,8 +33,10 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def place(made, tmp_path, monkeypatch):
-    """A working directory with the four of them."""
+    """A working directory with the four of them, and a folder with a program for PyTorch."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "run" / "float").mkdir(parents=True)
+    (tmp_path / "run" / "float" / "program.json").touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -53,6 +55,16 @@ def figures(*args, **options):
 
 def who(rows):
     return [(row["model"], row["engine"], row["batch"]) for row in rows]
+
+
+def test_of_a_folder_with_several_files_each_engine_runs_its_own(place):
+    shutil.copytree("float", "fp32")
+    shutil.copytree("float_ir", "fp32", dirs_exist_ok=True)
+
+    found = figures("int8_ir", "--float", "fp32", "--batch-sizes", "1")
+
+    baselines = [(row["model"], row["engine"]) for row in found["latencies"] if row["is_float"]]
+    assert sorted(baselines) == [("fp32/model.onnx", "onnxruntime"), ("fp32/model.xml", "openvino")]
 
 
 def test_float_and_int8_are_measured_at_every_batch_size_and_float_on_every_engine_that_reads_it(place):
@@ -203,6 +215,8 @@ def test_a_profile_has_the_time_by_type_for_float_and_int8(place):
         (["none.onnx"], "none.onnx: there is no such file"),
         (["."], "expected one model"),
         (["int8", "--float", "none"], "none: not a model that an engine reads"),
+        (["int8", "--float", "int8"], "--float int8/model.onnx: this is the int8 model."),
+        (["int8", "--float", "run/float"], "The float one is in run/fp32"),
         (["int8", "--batch-sizes", "1,x"], "--batch-sizes '1,x': takes whole numbers of at least 1"),
         (["int8", "--batch-sizes", "0"], "--batch-sizes '0': takes whole numbers"),
         (["int8", "--batch-sizes", ""], "takes whole numbers"),

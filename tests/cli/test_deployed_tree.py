@@ -60,6 +60,36 @@ def test_a_folder_with_a_program_alone_is_tested_on_pytorch(tree, tmp_path, fold
     assert found["hits5"] == top_k_hits(expected, LABELS, 5).sum()
 
 
+@pytest.mark.parametrize("source", ["program", "out/float"])
+def test_the_ops_that_run_in_int8_are_chosen_at_conversion_with_the_references_flags(tree, tmp_path, source):
+    place, _ = tree
+    flags = [f"--quant_model_path={place / source}", f"--int8_model_save_path={tmp_path / 'out'}"]
+
+    done = run("convert", *flags, "--quantized_ops=conv2d,pool2d")
+
+    assert done.exit_code == 0, done.output
+    assert "In int8: 1 conv2d. In float, with the weights as they were rounded: 1 flatten, 1 mul." in done.output
+    assert {op.type for op in quaver.load(tmp_path / "out" / "int8").ops() if op.quantized} == {"conv2d"}
+    compared = run("verify", tmp_path / "out" / "float", tmp_path / "out" / "int8", place / "data.bin")
+    assert compared.exit_code == 0, compared.output
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--fp32_model_save_path=x"], "leave the float model, in fp32/"),
+        (["--op_ids_to_skip=3"], "--not_quant_pattern"),
+        (["a", "b", "--quant_model_path=c"], "give PROGRAM or --quant_model_path, not both"),
+        ([], "give PROGRAM or --quant_model_path: quaver convert PROGRAM OUT"),
+    ],
+)
+def test_a_conversion_that_cannot_be_is_refused_in_words(flags, words):
+    done = run("convert", *flags)
+
+    assert done.exit_code == 2
+    assert words in " ".join(done.output.split())
+
+
 def test_where_a_file_for_an_engine_lies_beside_the_program_the_engine_runs_it(tree, tmp_path):
     place, _ = tree
 

@@ -60,8 +60,9 @@ def runs(tmp_path_factory):
 
 
 def files(folder):
-    """All but the last checkpoint but one, which is where the run was stopped."""
-    names = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    """All but the log, which has the times, and the last checkpoint but one, which is where the run was stopped."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "train.log"]
+    names = {str(path.relative_to(folder)): path for path in paths}
     last = max(name for name in names if name.startswith("checkpoints/") and name.endswith(".json")).removesuffix(".json")
     return {
         name: path.read_bytes()

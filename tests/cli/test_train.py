@@ -19,6 +19,7 @@ from quaver.cli.train import deployed_title
 from quaver.config.options import options_of
 from quaver.config.recipe import Phase, QuantPhase, Recipe
 from quaver.data import Loader, open_dataset
+from quaver.data.binary import BinaryWriter
 from quaver.experiment import results
 from quaver.training.classification import Classification
 
@@ -49,14 +50,32 @@ def test_the_tree_has_checkpoints_artefacts_and_a_report(quantized):
     assert found == [
         "checkpoints",
         "float",
+        "fp32",
         "fp32.safetensors",
         "int8",
         "metrics.jsonl",
         "mobile",
         "report.json",
         "run.json",
+        "train.log",
     ]
     assert (place / "one" / "int8" / "model.xml").exists()
+
+
+def test_the_float_model_is_there_for_the_testers(quantized, tmp_path):
+    place, output = quantized
+    report = json.loads((place / "one" / "report.json").read_text())
+    data = tmp_path / "data.bin"
+    with BinaryWriter(data, image_shape=(3, 8, 8), classes=10, layout="header") as writer:
+        for image, label in open_dataset("digits", "val", image_size=8):
+            writer.add(image.numpy(), label)
+
+    done = run("test", "--infer_model", place / "one" / "fp32", "--infer_data", data, "--json", tmp_path / "json")
+
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "json").read_text())["acc1"] == report["fp32_top1"] != report["int8_top1"]
+    assert "fp32/ is the float model. float/ is the int8 one" in output
+    assert "It is not the float model" in (place / "one" / "float" / "README.txt").read_text()
 
 
 def test_the_report_has_the_figures_of_float_simulated_and_deployed(quantized):
@@ -99,6 +118,19 @@ def test_log_lines_have_the_form_of_the_reference(quantized):
     assert all(re.fullmatch(form, line) for line in lines)
 
 
+def test_the_log_file_has_the_same_lines_with_date_and_level(quantized):
+    place, output = quantized
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}-INFO: (.*)"
+
+    lines = [re.fullmatch(stamp, line)[1] for line in (place / "one" / "train.log").read_text().splitlines()]
+
+    assert lines
+    assert [line for line in lines if "]-batch[" in line or "test set" in line] == [
+        line for line in output.splitlines() if line.startswith("epoch[")
+    ]
+    assert any("training a float model first" in line for line in lines)
+
+
 def test_metrics_are_lines_of_json_without_a_time(quantized):
     place, _ = quantized
 
@@ -123,6 +155,7 @@ def test_train_then_quantize_with_its_weights(tmp_path):
 
     assert (trained.exit_code, done.exit_code) == (0, 2)  # quantizers that saw no data cannot be converted
     assert "saw no data" in done.output
+    assert {"model.xml", "model.onnx", "README.txt"} <= {path.name for path in (tmp_path / "float" / "fp32").iterdir()}
     report = json.loads((tmp_path / "float" / "report.json").read_text())
     kept = load_file(tmp_path / "int8" / "fp32.safetensors")
     assert report["fp32_top1"] > 0
@@ -152,7 +185,7 @@ def test_a_form_that_cannot_be_made_is_left_out_and_said(quantized, tmp_path):
 
     assert done.exit_code == 0, done.output
     assert "warning: mobile/ is left out: " in done.output
-    assert "float/, int8/, report.json." in done.output
+    assert "float/, int8/, fp32/, report.json." in done.output
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert "was not observed" in report["left_out"][0]
     assert (tmp_path / "out" / "int8" / "model.xml").exists()
@@ -189,6 +222,45 @@ def test_every_flag_of_the_reference_is_known_by_its_name():
     shown = run("quantize", "--help").output
 
     assert [flag for flag in REFERENCE.split() if f"--{flag} " not in shown] == []
+
+
+def test_the_flags_of_the_references_other_scripts_are_known(tmp_path):
+    """Those of quant_aware, pact_quant_aware and of its detection, as they are written there."""
+    trained = run("train", *SMALL, "--max_iters", "1", "--checkpoint_dir", tmp_path / "float", "--data", "digits")
+    flags = "--lr_strategy piecewise_decay --step_epochs 30 60 90 --milestones 2 --gamma 0.5 --base_lr 0.25 --warmup-steps 1"
+    pact = "--use_pact True --pact_lr 0.125 --pact_l2_decay 0 --max_iters=3 --log_period 1 --verify_images 0"
+
+    done = run(
+        "quantize", *SMALL, "--pretrained_model", tmp_path / "float", *flags.split(), *pact.split(),
+        "--output_dir", tmp_path / "out",
+    )  # fmt: skip
+
+    assert (trained.exit_code, done.exit_code) == (0, 0), done.output
+    assert '"lr_step_epochs":[30,60,90]' in (tmp_path / "out" / "run.json").read_text()
+    lines = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["lr"] for line in lines if "lr" in line] == [0.125, 0.25, 0.125]
+
+
+@pytest.mark.parametrize(
+    ("flag", "way"),
+    [("--checkpoint_epoch=3", "--checkpoint"), ("-o", "--base_lr"), ("-c", "--recipe"), ("--use_tb", "--tensorboard")],
+)
+def test_flags_without_a_counterpart_are_refused_with_the_way_here(flag, way):
+    done = run("quantize", flag, "1")
+
+    assert done.exit_code == 2
+    assert flag in done.output
+    assert way in done.output
+
+
+def test_a_recipe_may_have_the_references_names(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("pretrained_model: none.pth\nquantize: {base_lr: 0.5, milestones: [3]}\n")
+
+    done = run("check", tmp_path / "recipe.yaml")
+
+    assert "pretrained_fp32_model='none.pth': there is no such file" in done.output
+    assert "lr_step_iters=3: is for piecewise_decay" in done.output
+    assert "2 problems" in done.output
 
 
 def test_all_wrong_flags_are_told_at_once(tmp_path):

@@ -431,6 +431,16 @@ def test_a_batch_that_is_fixed_further_in_is_found_before_anything_runs(tmp_path
     assert figures(*on(model, data, "--iterations=2"))["top1_hits"] == top_k(LOGITS[:100], LABELS[:100], 1)
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+def test_of_a_program_for_pytorch_it_is_said_what_to_give_instead(tmp_path, data, end):
+    (tmp_path / "float").mkdir()
+    (tmp_path / "float" / "program.json").touch()  # as quaver convert leaves it
+
+    words = refusal(*on(f"{tmp_path / 'float'}{end}", data))
+
+    assert f"Give {tmp_path / 'int8'} for the int8 model, or {tmp_path / 'fp32'} for the float one" in words
+
+
 def test_models_that_cannot_be_found_or_read_are_refused(tmp_path, model, data):
     content = model.read_bytes()
     folder = tmp_path / "models"

@@ -381,6 +381,31 @@ def test_an_analysis_that_cannot_be_started_from_is_a_problem_at_once(options, w
     assert recipe_problems(recipe, "train") == []  # which may well come before the analysis
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lr_step_iters": (10,)}, "lr_step_iters=10: is for piecewise_decay"),
+        ({"lr_step_epochs": (1, 2)}, "lr_step_epochs=1,2: is for piecewise_decay"),
+        ({"lr_step_iters": (10,), "lr_strategy": "piecewise_decay"}, None),
+        ({"warmup_iters": 11, "max_iters": 10}, "longer than the 10 steps"),
+        ({"warmup_epochs": 9, "max_iters": 10}, None),
+        ({"pact_lr": 0.1}, "Add --use_pact true"),
+        ({"pact_l2_decay": 0.0}, "Add --use_pact true"),
+        ({"pact_l2_decay": 0.0, "use_pact": True}, None),
+    ],
+)
+def test_what_would_have_no_effect_is_a_problem_at_once(options, words):
+    found = recipe_problems(Recipe(quantize=QuantPhase(**options)), "quantize")
+
+    assert len(found) == (words is not None)
+    assert words is None or words in found[0]
+
+
+def test_a_data_set_may_have_the_references_name():
+    assert dataset_name(Recipe(dataset="imagenet")) == "ilsvrc"
+    assert recipe_problems(Recipe(dataset="imagenet"), "train") == []
+
+
 def test_a_folder_without_weights_is_a_problem_at_once(tmp_path):
     assert "there is no such file" in recipe_problems(Recipe(pretrained_fp32_model=str(tmp_path)), "quantize")[0]
 

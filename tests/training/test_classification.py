@@ -43,10 +43,16 @@ def test_a_logit_that_is_no_number_is_no_hit():
     assert found == {"acc_top1": 0, "acc_top5": 0}
 
 
-def test_fewer_than_five_classes_are_all_among_the_first_five():
-    found = Classification().figures(torch.randn(7, 3), torch.tensor([0, 1, 2, 0, 1, 2, 0]))
+@pytest.mark.parametrize(("classes", "names"), [(5, {"acc_top1"}), (6, {"acc_top1", "acc_top5"})])
+def test_of_five_classes_or_fewer_five_guesses_are_no_figure(classes, names):
+    labels = torch.tensor([0, 1, 2, 0, 1, 2, 0])
+    logits = torch.randn(7, classes)
 
-    assert found["acc_top5"] == 1
+    found = Classification().figures(logits, labels)
+    over_all = Classification().evaluate(nn.Identity(), Batches((logits, labels)))
+
+    assert found.keys() == names
+    assert ("top5" in over_all) == ("acc_top5" in names)
 
 
 def test_evaluation_leaves_the_model_in_the_mode_it_was_in():

@@ -27,6 +27,23 @@ def test_cosine_decay_falls_from_the_rate_to_zero_slowly_at_first():
     assert found == pytest.approx([1, (1 + 0.5**0.5) / 2, 0.5, 0])
 
 
+def test_piecewise_decay_falls_at_its_steps_where_these_are_given():
+    found = rates([0, 14, 15, 24, 25], lr_strategy="piecewise_decay", lr_step_iters=(15, 25), lr_step_epochs=(1,))
+
+    assert found == pytest.approx([1, 1, 0.1, 0.1, 0.01])
+
+
+def test_cosine_decay_ends_with_the_last_step_where_steps_are_given():
+    assert rates([0, 12, 25], num_epochs=100, max_iters=25)[::2] == pytest.approx([1, 0])
+    assert rates([15], num_epochs=100, max_iters=25, warmup_iters=5) == pytest.approx([0.5])
+
+
+def test_a_warm_up_of_steps_ends_at_the_rate():
+    found = rates(range(6), lr_strategy="constant", warmup_iters=5, warmup_epochs=2)
+
+    assert found == pytest.approx([1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1])
+
+
 def test_exponential_decay_loses_the_same_share_in_every_epoch():
     found = rates([0, 10, 20], lr_strategy="exponential_decay", num_epochs=4, lr_decay_rate=0.5)
 

@@ -6,7 +6,7 @@ import quaver
 from quaver.training.classification import Classification
 from quaver.training.schedules import learning_rate
 from quaver.training.trainer import Trainer
-from tiny import Heard, Noise, assert_same_state, state_of, tiny_job, tiny_program
+from tiny import Heard, Kept, Noise, Tiny, assert_same_state, state_of, tiny_job, tiny_program
 
 
 def trained(program=None, **options):
@@ -44,7 +44,7 @@ def test_a_log_line_has_the_figures_of_its_batch_and_an_evaluation_those_of_the_
     trainer = trained(num_epochs=1, listeners=(heard,), log_period=2)
 
     assert [line.at.batch for line in heard.lines] == [0, 2]
-    assert heard.lines[0].figures.keys() == {"loss", "acc_top1", "acc_top5", "lr"}
+    assert heard.lines[0].figures.keys() == {"loss", "acc_top1", "lr"}  # of four classes, five guesses say nothing
     assert heard.lines[0].images_per_second > 0
     assert heard.evaluations[0].figures == trainer.state.metrics
     assert trainer.state.metrics["images"] == 16
@@ -60,6 +60,62 @@ def test_the_figures_at_the_end_are_those_of_the_program_as_it_is():
 
 def test_no_epochs_still_give_figures():
     assert trained(num_epochs=0).state.metrics["images"] == 16
+
+
+def test_training_ends_with_the_step_that_was_asked_for():
+    heard = Heard()
+
+    trainer = trained(max_iters=6, num_epochs=1, listeners=(heard,))
+
+    assert [(line.at.epoch, line.at.batch) for line in heard.lines] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    assert trainer.state.at.step == 6
+    assert heard.evaluations[-1].figures == trainer.state.metrics
+    trainer.run()
+    assert len(heard.lines) == 6  # it is over
+
+
+def test_a_run_of_steps_goes_on_from_any_checkpoint_to_the_same_bits(tmp_path):
+    kept = Kept(tmp_path)
+    options = {"max_iters": 6, "checkpoint_period": 3}
+    whole = trained(checkpoints=kept, **options).job.program
+
+    for checkpoint in kept.all:
+        job = tiny_job(**options)
+        Trainer(job).run(checkpoint)
+        assert_same_state(state_of(job.program), state_of(whole))
+    assert [checkpoint.record["at"]["step"] for checkpoint in kept.all] == [0, 3, 4, 6]
+
+
+def with_clips():
+    torch.manual_seed(0)
+    program = quaver.capture(Tiny(), (torch.zeros(1, 3, 8, 8),))
+    return quaver.quant_aware(program, {"activation_preprocess_type": "PACT"})
+
+
+def clips(program):
+    return {name: value.clone() for name, value in program.named_parameters() if name.endswith("pact_threshold")}
+
+
+def test_clips_learn_at_a_rate_of_their_own():
+    still, moving = with_clips(), with_clips()
+    start = clips(still)
+
+    trained(still, pact_lr=0.0, pact_l2_decay=0.1, lr=0.1)
+    trained(moving, pact_lr=0.1, pact_l2_decay=0.1, lr=0.0)
+
+    assert all(torch.equal(value, start[name]) for name, value in clips(still).items())
+    assert all(value < start[name] for name, value in clips(moving).items())  # what is not clipped at 20 only decays
+    assert torch.equal(moving.state_dict()["stem.0.weight"], with_clips().state_dict()["stem.0.weight"])
+
+
+def test_clips_decay_by_a_factor_of_their_own():
+    none, much = with_clips(), with_clips()
+
+    trained(none, pact_l2_decay=0.0, l2_decay=0.1)
+    trained(much, pact_l2_decay=0.1, l2_decay=0.0)
+
+    assert all(value == 20 for value in clips(none).values())
+    assert all(value < 20 for value in clips(much).values())
 
 
 def test_ranges_stay_from_the_epoch_on_that_freezes_them():

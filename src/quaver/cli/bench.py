@@ -20,9 +20,11 @@ from quaver.measure.executed_layers import Layer, layers, products_in_int8, titl
 from quaver.measure.footprint import file_size, memory
 from quaver.measure.int8_gaps import findings
 from quaver.measure.latency import measure
+from quaver.program import Stage
 from quaver.runtime import Runner
 from quaver.runtime.artefact import checked, find
 from quaver.runtime.batches import fixed_batch
+from quaver.runtime.saved_program import is_program_alone
 from quaver.runtime.trial import tried
 
 PACKAGES = {engine.package: engine for engine in ENGINES.values()}
@@ -75,8 +77,9 @@ def bench(
 ) -> None:
     """Measure float and int8 models side by side: they take turns, warmed up, in one run.
 
-    The ratio is against the best float engine on this machine. --float model.onnx runs on OpenVINO and on ONNX Runtime,
-    --float model.xml on OpenVINO; give both to be sure of the best.
+    The ratio is against the best float engine on this machine: --float fp32, a folder that quaver train and quaver quantize
+    leave, runs on each that is installed. --float model.onnx runs on OpenVINO and on ONNX Runtime, --float model.xml on
+    OpenVINO.
     """
     refuse_unwritable(json, make_folder=False)
     report = run_bench(
@@ -112,7 +115,7 @@ def run_bench(
 ) -> dict[str, Any]:
     """Measure, show on the console, and give the record that ``--json`` writes."""
     contenders = [one for path in artefacts for one in _contenders(path, wanted or [])]
-    contenders += [one for path in float_models for one in _contenders(path, wanted or _installed(), is_float=True)]
+    contenders += [one for path in float_models for one in _baselines(path, wanted or _installed())]
     for one in contenders:
         tried(one.path, PACKAGES[one.engine])
     runners = {one.name: installed(one.engine).load(one.path, threads) for one in contenders}
@@ -169,10 +172,27 @@ def _engines(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _contenders(artefact: Path, engines: list[str], *, is_float: bool = False) -> list[Contender]:
+def _baselines(model: Path, engines: list[str]) -> list[Contender]:
+    """A float model on each of the engines that reads it; of a folder with several files, on each its own."""
+    if model.is_dir() and is_program_alone(model):
+        raise ConfigError(
+            f"--float {model}: holds a program for PyTorch and no file for an engine; float/ of a conversion is the int8 "
+            f"model. The float one is in {model.parent / 'fp32'}, where quaver train and quaver quantize write it."
+        )
+    file = find(model)
+    beside = [file.with_suffix(suffix) for suffix in suffixes()] if model.is_dir() else []
+    files = [file, *(other for other in beside if other.is_file())]
+    readers = {name: [one for one in files if one.suffix in PACKAGES[name].reads] for name in engines}
+    found = [one for name, read in readers.items() if read for one in _contenders(read[0], [name], is_float=True)]
+    return found or _contenders(file, engines, is_float=True)
+
+
+def _contenders(path: Path, engines: list[str], *, is_float: bool = False) -> list[Contender]:
     """The artefact on those of the engines that read it; on its own engine where none are named."""
-    path = find(artefact)
+    path = find(path)
     origin = checked(path)
+    if is_float and origin.get("stage", Stage.FLOAT.value) != Stage.FLOAT.value:
+        raise ConfigError(f"--float {path}: this is the {origin['stage']} model. quaver train and quantize leave fp32/.")
     readers = [name for name, engine in PACKAGES.items() if path.suffix in engine.reads]
     chosen = [name for name in engines if name in readers] if engines else [engine_of(path, origin).package]
     if not chosen:

@@ -1,5 +1,6 @@
 """``quaver export`` and ``quaver convert``: from a saved program to files that engines run."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,10 @@ from rich.console import Console
 from quaver.cli.report_files import warn
 from quaver.deployment import without_mobile_file, write_tree
 from quaver.engines import DEFAULT, ENGINES
+from quaver.errors import ConfigError
 from quaver.export import export as write
 from quaver.pipeline import convert as freeze
-from quaver.program import Stage
+from quaver.program import Program, Stage
 from quaver.program.storage import load
 
 
@@ -32,19 +34,69 @@ def export(
 
 
 def convert(
-    program: Annotated[Path, typer.Argument(help="Folder of the trained, prepared program (quaver.save).")],
-    out: Annotated[Path, typer.Argument(help="Folder that float/, int8/ and mobile/ go to.")],
+    program: Annotated[
+        Path | None,
+        typer.Argument(help="Folder of the trained program (quaver.save), prepared or frozen.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Argument(help="Folder that float/, int8/ and mobile/ go to.", show_default=False)
+    ] = None,
+    quant_model_path: Annotated[
+        Path | None, typer.Option("--quant_model_path", "--model_path", help="The program, as a flag.", show_default=False)
+    ] = None,
+    int8_model_save_path: Annotated[
+        Path | None, typer.Option("--int8_model_save_path", "--save_path", help="The folder, as a flag.", show_default=False)
+    ] = None,
+    quantized_ops: Annotated[
+        str,
+        typer.Option(
+            "--quantized_ops",
+            "--ops_to_quantize",
+            help="Op types that run in int8, as conv2d,pool2d; other ops run in float. Default: all that were trained so.",
+        ),
+    ] = "",
+    fp32_model_save_path: Annotated[str, typer.Option(hidden=True)] = "",
+    op_ids_to_skip: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Freeze a trained program and write the tree of artefacts: float/, int8/ and mobile/, each runnable."""
+    if fp32_model_save_path:
+        raise ConfigError("--fp32_model_save_path: quaver train and quaver quantize leave the float model, in fp32/.")
+    if op_ids_to_skip:
+        raise ConfigError("--op_ids_to_skip: ops have names here, and stay float where --not_quant_pattern is in them.")
     console = Console()
-    trained = load(program)
-    frozen = freeze(trained) if trained.stage is not Stage.FROZEN else trained
+    trained = load(_the_one("PROGRAM", program, "--quant_model_path", quant_model_path))
+    place = _the_one("OUT", out, "--int8_model_save_path", int8_model_save_path)
+    types = [name.strip() for name in quantized_ops.split(",") if name.strip()]
+    if types:
+        frozen = freeze(trained, quantized_ops=types)
+    else:
+        frozen = freeze(trained) if trained.stage is not Stage.FROZEN else trained
     left_out: list[str] = []
     with console.status("writing float/, int8/ and mobile/"):
-        files = write_tree(frozen, out, left_out=left_out.append)
+        files = write_tree(frozen, place, left_out=left_out.append)
     for file in files:
         console.print(str(file), highlight=False)
     for words in left_out:
         warn(console, words)
-    if missing := without_mobile_file(out):
+    if missing := without_mobile_file(place):
         console.print(missing, highlight=False, markup=False, soft_wrap=True)
+    if types:
+        console.print(_in_int8_and_float(trained, frozen), highlight=False, soft_wrap=True)
+
+
+def _the_one(argument: str, given: Path | None, flag: str, by_flag: Path | None) -> Path:
+    """What was given as an argument or, as the reference's scripts have it, behind a flag."""
+    if (given is None) == (by_flag is None):
+        raise ConfigError(f"convert: give {argument} or {flag}{', not both' if given else ''}: quaver convert PROGRAM OUT.")
+    return given or by_flag or Path()
+
+
+def _in_int8_and_float(trained: Program, frozen: Program) -> str:
+    """Which of the ops that were trained with quantizers run how, in words."""
+    trained_so = {op.name for op in trained.ops() if op.quantized}
+    counts = {
+        kind: Counter(op.type for op in frozen.ops() if op.name in trained_so and op.quantized is kind)
+        for kind in (True, False)
+    }
+    words = {kind: ", ".join(f"{count} {name}" for name, count in found.items()) for kind, found in counts.items()}
+    return f"In int8: {words[True]}. In float, with the weights as they were rounded: {words[False] or 'nothing'}."

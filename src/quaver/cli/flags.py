@@ -7,18 +7,31 @@ from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperCommand
 
-from quaver.config.load import FLOAT_FLAGS, Command
+from quaver.cli.language import TranslatedCommand
+from quaver.config.load import ALIASES, FLOAT_FLAGS, Command
 from quaver.config.options import as_written, options_of
 from quaver.config.recipe import DataOptions, ModelOptions, Phase, QuantPhase, Recipe, RunOptions
 
 PANELS = {"Model": ModelOptions, "Data": DataOptions, "Run": RunOptions}
 Threads = Annotated[int, typer.Option(help="Threads the engine may use.", min=1)]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="File for the figures as JSON.")]
+RESUME = "resume_checkpoint"
+"""What the reference's detection calls ``--checkpoint``."""
+
 # the reference spells its flags with underscores; a hyphen is as good
 BOTH_SPELLINGS = {"token_normalize_func": lambda name: name.replace("-", "_")}
 TRAINING, QUANTIZATION, FLOAT = "Training", "Quantization", "Float training before it"
+
+
+def by_any_name(name: str) -> str:
+    """A flag as a recipe calls it, whatever the reference's scripts call it.
+
+    >>> by_any_name("pretrained-model"), by_any_name("model_save_dir")
+    ('pretrained_fp32_model', 'model_save_dir')
+    """
+    name = name.replace("-", "_")
+    return (ALIASES | {RESUME: "checkpoint"}).get(name, name)
 
 
 def with_recipe_flags(command: Command) -> Callable[[Callable[[dict[str, str]], None]], Callable[..., None]]:
@@ -73,16 +86,27 @@ def model_and_data(recipe: Recipe) -> list[str]:
     return words
 
 
-class FlagsCommand(TyperCommand):
-    """A command whose true-or-false flags may stand alone: ``--bf16`` is ``--bf16 true``."""
+class FlagsCommand(TranslatedCommand):
+    """A command with the flags of a recipe, as the reference's scripts write them.
+
+    True-or-false flags may stand alone: ``--bf16`` is ``--bf16 true``. Lists may have spaces: ``--step_epochs 30 60``.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Complete the flags that stand alone, then parse as ever."""
+        """Complete the flags that stand alone, join lists, refuse in words what has another way here; then parse as ever."""
         complete: list[str] = []
+        flag = ""
         for position, word in enumerate(args):
+            if word.startswith("-") and not word[1:2].isdigit():
+                flag = by_any_name(word.lstrip("-").partition("=")[0])
+                if flag in OTHERWISE:
+                    raise typer.BadParameter(f"{word}: {OTHERWISE[flag]}", ctx)
+            elif flag in LISTS and not args[position - 1].startswith("-"):
+                complete[-1] += f",{word}"
+                continue
             complete.append(word)
             following = args[position + 1] if position + 1 < len(args) else "--"
-            if word.startswith("--") and word[2:].replace("-", "_") in SWITCHES and following.startswith("--"):
+            if word.startswith("--") and flag in SWITCHES and "=" not in word and following.startswith("--"):
                 complete.append("true")
         return super().parse_args(ctx, complete)
 
@@ -102,7 +126,9 @@ def _parameter(name: str, one: "Field[Any]", panel: str) -> inspect.Parameter:
     default, rule = one.metadata["default"], one.metadata["rule"]
     kinds = {bool: "true|false", int: "NUMBER", float: "NUMBER", dict: "KEY=VALUE,…"}
     metavar = "|".join(rule.choices) if rule.choices and len(rule.choices) < 6 else kinds.get(type(default), "TEXT")
-    return _plain(name, one.metadata["words"], panel, metavar, as_written(default))
+    others = one.metadata["also"] if name not in FLOAT_FLAGS else ()
+    words = one.metadata["words"] + (f" Also --{', --'.join(others)}." if others else "")
+    return _plain(name, words, panel, metavar, as_written(default))
 
 
 def _with_parameters(
@@ -122,9 +148,18 @@ def _plain(name: str, words: str, panel: str, metavar: str = "PATH", shown: str 
     return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, flag])
 
 
-SWITCHES = {
-    name
-    for kind in (Recipe, QuantPhase)
-    for name, one in options_of(kind).items()
-    if isinstance(one.metadata["default"], bool) or name == "use_gpu"
+DEFAULTS = {name: one.metadata["default"] for kind in (Recipe, QuantPhase) for name, one in options_of(kind).items()}
+SWITCHES = {name for name, default in DEFAULTS.items() if isinstance(default, bool) or name == "use_gpu"}
+LISTS = {name for name, default in DEFAULTS.items() if isinstance(default, tuple)}
+OTHERWISE = {
+    "checkpoint_epoch": "a run goes on from its newest checkpoint: give its folder with --checkpoint, and no epoch.",
+    "c": "options in a file are a recipe: --recipe FILE; quaver check FILE looks at it.",
+    "config": "options in a file are a recipe: --recipe FILE; quaver check FILE looks at it.",
+    "config_file": "options in a file are a recipe: --recipe FILE; quaver check FILE looks at it.",
+    "o": "each option is a flag: --max_iters 30000 --base_lr 0.0001 --milestones 10000,20000.",
+    "opt": "each option is a flag: --max_iters 30000 --base_lr 0.0001 --milestones 10000,20000.",
+    "r": "a run goes on with --checkpoint DIR.",
+    "eval": "the test set is looked at after every epoch anyway; leave it out.",
+    "use_tb": "TensorBoard's files are written with --tensorboard.",
 }
+"""Flags of the reference's training scripts that have no counterpart, and what to do instead."""

@@ -15,7 +15,8 @@ from quaver.cli.check import check
 from quaver.cli.convert_data import convert_data
 from quaver.cli.demo import demo
 from quaver.cli.export import convert, export
-from quaver.cli.flags import BOTH_SPELLINGS, FlagsCommand
+from quaver.cli.flags import BOTH_SPELLINGS, FlagsCommand, by_any_name
+from quaver.cli.language import Lang, TranslatedCommand, TranslatedGroup
 from quaver.cli.report import report
 from quaver.cli.test import run_tester
 from quaver.cli.train import quantize, train
@@ -45,17 +46,21 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=TranslatedGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+ANY_NAME = {"token_normalize_func": by_any_name}
+SPELLINGS = dict.fromkeys((convert, verify, run_tester), BOTH_SPELLINGS) | dict.fromkeys(
+    (train, quantize, analyze), ANY_NAME
+)
 for command in (demo, train, quantize, check, convert, export, verify, bench, analyze, report, convert_data, run_tester):
     app.command(
         "test" if command is run_tester else None,
-        cls=FlagsCommand if command in (train, quantize) else None,
-        context_settings=BOTH_SPELLINGS if command in (train, quantize, verify, analyze, run_tester) else None,
+        cls=FlagsCommand if command in (train, quantize) else TranslatedCommand,
+        context_settings=SPELLINGS.get(command),
     )(with_plain_errors(command))
 
 
 @app.callback()
-def quaver() -> None:
+def quaver(lang: Lang = None) -> None:
     """Quantization-aware training for PyTorch vision models, from float to int8."""
 
 

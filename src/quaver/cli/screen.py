@@ -35,10 +35,9 @@ class Screen(Listener):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.progress.stop()
 
-    def started(self, phase: str, at: Position, steps_per_epoch: int, epochs: int) -> None:
+    def started(self, phase: str, at: Position, steps: int) -> None:
         """A bar for the phase, as far as it has come."""
-        total = epochs * steps_per_epoch
-        self.task = self.progress.add_task(phase, total=total, completed=at.step, figures="")
+        self.task = self.progress.add_task(phase, total=steps, completed=at.step, figures="")
 
     def stepped(self, at: Position) -> None:
         """Move the bar."""
@@ -46,11 +45,10 @@ class Screen(Listener):
             self.progress.update(self.task, completed=at.step)
 
     def logged(self, line: Line) -> None:
-        """``epoch[0]-batch[10] - loss: 1.60; acc_top1: 0.66; acc_top5: 0.89; time: 1.57``."""
-        figures = {name: value for name, value in line.figures.items() if name != "lr"}
+        """A line in the form of the reference, and the bar's own figures."""
+        figures = line.figures
         if self.lines:
-            words = "; ".join(f"{name}: {value:.4f}" for name, value in figures.items())
-            self._print(f"epoch[{line.at.epoch}]-batch[{line.at.batch}] - {words}; time: {line.seconds_per_batch:.4f}")
+            self._print(line.of_batch())
         if self.task is not None:
             shown = {"loss": f"{figures['loss']:.3f}"} | {k: f"{v:.1%}" for k, v in figures.items() if k == "acc_top1"}
             words = "  ".join(f"{name} {value}" for name, value in shown.items())
@@ -58,10 +56,8 @@ class Screen(Listener):
 
     def evaluated(self, line: Line) -> None:
         """The figures over the test set."""
-        if not self.lines:
-            return
-        words = "; ".join(f"{name}: {value:.4f}" for name, value in line.figures.items() if name != "images")
-        self._print(f"epoch[{line.at.epoch}] - {line.phase}, test set - {words}")
+        if self.lines:
+            self._print(line.of_test_set())
 
     def said(self, words: str) -> None:
         """A sentence."""

@@ -24,13 +24,13 @@ from quaver.experiment.results import float_report, int8_report
 from quaver.experiment.start import Start, start
 from quaver.experiment.training_run import TrainingRun
 from quaver.training.interruption import termination_as_interrupt
-from quaver.training.listener import Listener, MetricsFile, TensorBoard
+from quaver.training.listener import Listener, LogFile, MetricsFile, TensorBoard
 from quaver.training.ranks import Ranks, join, leave
 
 
 @with_recipe_flags("train")
 def train(flags: dict[str, str]) -> None:
-    """Train a float model. Writes checkpoints, metrics.jsonl, fp32.safetensors and report.json.
+    """Train a float model. Writes checkpoints, fp32.safetensors, fp32/ (for engines) and report.json.
 
     Flags may be written with - in place of _.
     """
@@ -41,9 +41,11 @@ def train(flags: dict[str, str]) -> None:
             return
         folder = run.start.folder
         folder.write_weights(trained.program.state_dict())
-        report = float_report(run.components, trained)
+        report = float_report(run.components, folder, trained)
         folder.write_report(report)
-    show(console, run.components, report, {"float": "fp32"})
+    show(console, run.components, report, {"float": "fp32"}, {"fp32": "fp32/"})
+    for words in report.get("left_out", []):
+        warn(console, words)
     same = model_and_data(run.components.recipe)
     how = shlex.join(["quaver", "quantize", *same, "--pretrained_fp32_model", str(folder.fp32)])
     console.print(f"Weights are in {folder.fp32}; {how} goes on with them.", markup=False)
@@ -51,7 +53,7 @@ def train(flags: dict[str, str]) -> None:
 
 @with_recipe_flags("quantize")
 def quantize(flags: dict[str, str]) -> None:
-    """Train a model with quantizers and convert it. Writes checkpoints, float/, int8/, mobile/ and report.json.
+    """Train a model with quantizers and convert it. Writes checkpoints, float/, int8/, mobile/, fp32/ and report.json.
 
     Starts from --pretrained_fp32_model. Without it, a float model is trained first (--float_epochs, --float_lr) and
     kept as fp32.safetensors; --float_epochs 0 quantizes from random weights.
@@ -64,7 +66,7 @@ def quantize(flags: dict[str, str]) -> None:
         leave(run.components.ranks)
         if not run.components.ranks.first:
             return
-        run.say("writing float/, int8/ and mobile/, and running the engine …")
+        run.say("writing float/, int8/, mobile/ and fp32/, and running the engine …")
         if not DEFAULT.can_write:
             file = DEFAULT.file_in(Path())
             run.say(f"{DEFAULT.package} is not installed: {file} is left out. quaver export writes it where it is.")
@@ -72,7 +74,7 @@ def quantize(flags: dict[str, str]) -> None:
         report = int8_report(run.components, folder, before, after)
         folder.write_report(report)
     names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", deployed_title(report): "deployed"}
-    show(console, run.components, report, names)
+    show(console, run.components, report, names, {"fp32": "fp32/", "int8": "float/ and int8/", "deployed": "int8/"})
     if "agreement" in report:
         console.print(
             f"The engine agrees with the simulation on {report['agreement']:.2%} of {report['verified_images']} images."
@@ -81,8 +83,9 @@ def quantize(flags: dict[str, str]) -> None:
         warn(console, words)
     if missing := without_mobile_file(folder.path):
         console.print(missing, markup=False)
-    mobile = "" if "left_out" in report else " mobile/,"
-    console.print(f"Everything is in {folder.path}/: float/, int8/,{mobile} report.json.")
+    written = [f"{name}/" for name in ("float", "int8", "mobile", "fp32") if (folder.path / name).exists()]
+    console.print(f"Everything is in {folder.path}/: {', '.join(written)}, report.json.")
+    console.print("fp32/ is the float model. float/ is the int8 one, its integers stored as float32.")
     fail_where_verify_failed(console, report)
 
 
@@ -110,11 +113,12 @@ def carried_out(command: Command, flags: dict[str, str], console: Console) -> It
 
 
 def listeners(begun: Start, ranks: Ranks, screen: Screen) -> tuple[Listener, ...]:
-    """The screen, a file, and TensorBoard if asked for; of several processes, the first's."""
+    """The screen, two files, and TensorBoard if asked for; of several processes, the first's."""
     if not ranks.first:
         return ()
-    found: tuple[Listener, ...] = (screen, MetricsFile(begun.folder.metrics))
-    return (*found, TensorBoard(begun.folder.path / "events")) if begun.recipe.tensorboard else found
+    folder = begun.folder
+    found: tuple[Listener, ...] = (screen, MetricsFile(folder.metrics), LogFile(folder.log))
+    return (*found, TensorBoard(folder.path / "events")) if begun.recipe.tensorboard else found
 
 
 def words_about(components: Components) -> str:
@@ -132,14 +136,16 @@ def deployed_title(report: dict[str, Any]) -> str:
     return f"int8, {report.get('engine', '')}" + (f", first {report.get('verified_images')} images" if some else "")
 
 
-def show(console: Console, components: Components, report: dict[str, Any], names: dict[str, str]) -> None:
-    """The figures as a table: a row per form of the model."""
+def show(
+    console: Console, components: Components, report: dict[str, Any], names: dict[str, str], places: dict[str, str]
+) -> None:
+    """The figures as a table: a row per form of the model, and where it lies."""
     figures = [key.removeprefix("fp32_") for key in report if key.startswith("fp32_") and key != "fp32_bytes"]
-    table = Table(
-        "model", *figures, title=f"{components.recipe.model} on {report['test_images']} test images of {components.dataset}"
-    )
+    title = f"{components.recipe.model} on {report['test_images']} test images of {components.dataset}"
+    table = Table("model", "in", *figures, title=title)
     for title, prefix in names.items():
         values = [report.get(f"{prefix}_{name}") for name in figures]
         if any(value is not None for value in values):
-            table.add_row(title, *("" if value is None else f"{value:.4f}" for value in values))
+            cells = ("" if value is None else f"{value:.4f}" for value in values)
+            table.add_row(title, places.get(prefix, ""), *cells)
     console.print(table)

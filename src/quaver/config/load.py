@@ -8,7 +8,7 @@ from typing import Any, Literal
 import yaml
 
 from quaver.checking import nearest, problems, shown
-from quaver.config.options import as_value, options_of, rules_of
+from quaver.config.options import as_value, options_of, other_names, rules_of
 from quaver.config.recipe import Phase, QuantPhase, Recipe
 from quaver.config.recipe_yaml import RecipeLoader
 from quaver.errors import ConfigError
@@ -17,8 +17,11 @@ from quaver.reading import read_text
 Command = Literal["train", "quantize"]
 LARGEST = 1 << 20  # bytes of a recipe; a long one has some thousand
 TABLES: dict[str, type] = {"train": Phase, "quantize": QuantPhase}
-# QuantConfig's own names for what the reference's script calls otherwise
-ALIASES = {one.metadata["same_as"]: name for name, one in options_of(QuantPhase).items() if one.metadata["same_as"]}
+ALIASES = other_names(Recipe, QuantPhase)
+"""Names that the reference's scripts and documents have for what is called otherwise here."""
+
+# of these, QuantConfig's own names
+ALIASES |= {one.metadata["same_as"]: name for name, one in options_of(QuantPhase).items() if one.metadata["same_as"]}
 # flags of `quaver quantize` for the float training that comes before it
 FLOAT_FLAGS = {"float_epochs": "num_epochs", "float_lr": "lr"}
 
@@ -59,7 +62,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 def recipe_of(content: Mapping[str, Any], where: str, found: list[str]) -> Recipe:
     """A recipe from plain values; what is wrong with them is added to ``found``."""
-    top = {key: value for key, value in content.items() if key not in TABLES}
+    top = {ALIASES.get(key, key): value for key, value in content.items() if key not in TABLES}
     phases = {}
     for name, kind in TABLES.items():
         table = content.get(name) or {}

@@ -9,9 +9,12 @@ from quaver.checking import Rule, anything, check
 Kind = TypeVar("Kind", bound=type)
 
 
-def option(default: Any, rule: Rule, words: str, same_as: str = "", *, repr: bool = True) -> Any:
-    """A field with a default, the rule its values keep to, and what it does in a sentence."""
-    metadata = {"default": default, "rule": rule, "words": words, "same_as": same_as}
+def option(default: Any, rule: Rule, words: str, same_as: str = "", also: tuple[str, ...] = (), *, repr: bool = True) -> Any:
+    """A field with a default, the rule its values keep to, and what it does in a sentence.
+
+    ``also`` are other names of it, which scripts that people have call it by.
+    """
+    metadata = {"default": default, "rule": rule, "words": words, "same_as": same_as, "also": also}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, repr=repr, metadata=metadata)
@@ -25,6 +28,11 @@ def like(kind: type, name: str, **changes: Any) -> Any:
 def options_of(kind: type) -> dict[str, "Field[Any]"]:
     """The options of a dataclass by name; fields that are tables of options themselves are left out."""
     return {one.name: one for one in fields(kind) if "rule" in one.metadata}
+
+
+def other_names(*kinds: type) -> dict[str, str]:
+    """What the options of dataclasses are called besides, and their names here."""
+    return {other: name for kind in kinds for name, one in options_of(kind).items() for other in one.metadata["also"]}
 
 
 def rules_of(kind: type) -> dict[str, Rule]:

@@ -24,6 +24,7 @@ ANSWERS = ("stop", "rollback", "warn", "off")
 STATISTICS = ("moving_max", "largest", "best_threshold", "p99.99", "p99.9", "p99", "p90")
 """The figures of an analysis that a range can start from."""
 NEVER = -1
+AS_WEIGHTS = -1.0
 
 
 def _rising() -> Rule:
@@ -31,7 +32,7 @@ def _rising() -> Rule:
         whole_ones = isinstance(value, tuple) and all(isinstance(one, int) and one > 0 for one in value)
         return whole_ones and list(value) == sorted(set(value))
 
-    return Rule("epochs in rising order, such as 30,60,90", allows)
+    return Rule("whole numbers above 0 in rising order, such as 30,60,90", allows)
 
 
 def _mapping() -> Rule:
@@ -62,17 +63,29 @@ def epoch_or_never() -> Rule:
     return whole(NEVER)
 
 
+def _or_as_weights() -> Rule:
+    positive = number()
+    return Rule(f"{positive.words}, or -1", lambda value: value == AS_WEIGHTS or positive.allows(value))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Phase:
     """How long and how a model is trained."""
 
     num_epochs: int = option(4, whole(0), "Epochs.")
-    lr: float = option(0.05, number(), "Learning rate at the beginning.")
+    max_iters: int = option(0, whole(0), "Steps, in place of epochs; 0: num_epochs says how long.")
+    lr: float = option(0.05, number(), "Learning rate at the beginning.", also=("base_lr",))
     lr_strategy: str = option("cosine_decay", one_of(*LR_STRATEGIES), "How the learning rate falls.")
-    lr_step_epochs: tuple[int, ...] = option((30, 60, 90), _rising(), "piecewise_decay: the epochs at which it falls.")
-    lr_gamma: float = option(0.1, number(0, 1), "piecewise_decay: what it is multiplied by there.")
+    lr_step_epochs: tuple[int, ...] = option(
+        (30, 60, 90), _rising(), "piecewise_decay: the epochs at which it falls.", also=("step_epochs",)
+    )
+    lr_step_iters: tuple[int, ...] = option(
+        (), _rising(), "piecewise_decay: the steps at which it falls, in place of epochs.", also=("milestones",)
+    )
+    lr_gamma: float = option(0.1, number(0, 1), "piecewise_decay: what it is multiplied by there.", also=("gamma",))
     lr_decay_rate: float = option(0.94, number(0, 1), "exponential_decay: what it is multiplied by per epoch.")
     warmup_epochs: float = option(0.0, number(), "Epochs in which it rises from 0 first.")
+    warmup_iters: int = option(0, whole(0), "Steps in which it does, in place of epochs.", also=("warmup_steps",))
     optimizer: str = option("momentum", one_of(*OPTIMIZERS), "What makes a step of gradients; adamw wants a lower lr.")
     momentum_rate: float = option(0.9, rate(), "Momentum.")
     nesterov: bool = option(False, boolean(), "Nesterov's momentum.")
@@ -96,7 +109,7 @@ class QuantPhase(TargetOption, SharedOptions, Phase):
     """How a model is trained with quantizers, and where these are."""
 
     num_epochs: int = option(2, whole(0), "Epochs of training with quantizers.")
-    lr: float = option(0.005, number(), "Learning rate at the beginning.")
+    lr: float = like(Phase, "lr", default=0.005, same_as="")
     act_quant_type: str = like(ActivationRange, "activation_quantize_type")
     wt_quant_type: str = like(WeightRange, "weight_quantize_type")
     layer_bits: dict[str, Any] = like(
@@ -107,6 +120,8 @@ class QuantPhase(TargetOption, SharedOptions, Phase):
         NEVER, epoch_or_never(), "From this epoch on the ranges of activations stay as they are; -1: never."
     )
     use_pact: bool = option(False, boolean(), "PACT: a learned clip in front of every quantizer of an activation.")
+    pact_lr: float = option(AS_WEIGHTS, _or_as_weights(), "Learning rate of the clips; -1: that of the weights.")
+    pact_l2_decay: float = option(AS_WEIGHTS, _or_as_weights(), "L2 regularization of the clips; -1: that of the weights.")
     analysis: bool = option(False, boolean(), "Look at the training data first, and start ranges and clips from it.")
     analysis_batches: int = option(100, whole(1), "Batches that are looked at.")
     init_from: str = option("", text("a path"), "Start ranges and clips from this file of quaver analyze instead.")
@@ -132,7 +147,12 @@ class ModelOptions:
         "MobileNetV1", text("a name"), "Name in the zoo, timm/NAME, torchvision/NAME or package.module:function."
     )
     model_options: dict[str, Any] = option({}, _mapping(), "Further options of the model, as scale=0.5.")
-    pretrained_fp32_model: str = option("", text("a path"), "Float weights to start from: a .safetensors or .pth file.")
+    pretrained_fp32_model: str = option(
+        "",
+        text("a path"),
+        "Float weights to start from: a .safetensors or .pth file.",
+        also=("pretrained_model", "pretrain_weights"),
+    )
     class_dim: int = option(0, whole(0), "Classes of the model; 0: as many as the data set has.")
 
 
@@ -141,7 +161,10 @@ class DataOptions:
     """The data of a run, and its batches."""
 
     dataset: str = option(
-        "auto", text("a name"), "digits, cifar10, ilsvrc, folder, voc; auto: what --data_dir holds, without one digits."
+        "auto",
+        text("a name"),
+        "digits, cifar10, ilsvrc, folder, voc; auto: what --data_dir holds, without one digits.",
+        also=("data",),
     )
     data_dir: str = option("", text("a path"), "Folder of the data set.")
     image_shape: str = option("", _shape(), "Channels, height, width, such as 3,224,224; by default the data set's.")
@@ -159,7 +182,12 @@ class RunOptions:
 
     use_gpu: str = option("auto", one_of("auto", "true", "false"), "Train on an accelerator; auto: if there is one.")
     seed: int = option(0, whole(0), "Seed of weights, batches and augmentation.")
-    model_save_dir: str = option("output", text("a path"), "Folder for checkpoints, artefacts and report.json.")
+    model_save_dir: str = option(
+        "output",
+        text("a path"),
+        "Folder for checkpoints, artefacts and report.json.",
+        also=("output_dir", "checkpoint_dir", "save_dir"),
+    )
     checkpoint_period: int = option(500, whole(1), "Steps between two checkpoints; one at the end of each epoch besides.")
     log_period: int = option(10, whole(1), "Batches between two log lines.")
     tensorboard: bool = option(False, boolean(), "Write TensorBoard event files, too (needs the extra of that name).")

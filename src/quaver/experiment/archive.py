@@ -20,7 +20,16 @@ RESULTS = (
 )
 """What is made of a trained model, and measured of it. The report is last: while it is there, the rest is not all gone."""
 
-EVERYTHING = ("checkpoints", "run.json", "metrics.jsonl", "fp32.safetensors", "analysis.json", "events", *RESULTS)
+EVERYTHING = (
+    "checkpoints",
+    "run.json",
+    "metrics.jsonl",
+    "train.log",
+    "fp32.safetensors",
+    "analysis.json",
+    "events",
+    *RESULTS,
+)
 """All that a run and the commands after it leave. Checkpoints are first: what is half set aside must not go on."""
 
 

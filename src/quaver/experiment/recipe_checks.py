@@ -5,7 +5,8 @@ from pathlib import Path
 from quaver.analysis import Analysis
 from quaver.checking import nearest
 from quaver.config.load import Command
-from quaver.config.recipe import QuantPhase, Recipe
+from quaver.config.options import as_written
+from quaver.config.recipe import AS_WEIGHTS, Phase, QuantPhase, Recipe
 from quaver.data.by_name import NAMES
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.run_folder import weights_at
@@ -13,16 +14,19 @@ from quaver.models.by_name import canonical
 from quaver.models.external import is_external
 
 DETECTORS = ("yolov3_mobilenet_v1",)
+REFERENCES_NAMES = {"imagenet": "ilsvrc"}
+"""Data sets that the reference's scripts call otherwise (``--data imagenet``)."""
 
 
 def recipe_problems(recipe: Recipe, command: Command) -> list[str]:
     """Unknown names, missing files, options that exclude each other: a line each."""
     problems = [*_model(recipe), *data_problems(recipe)]
     phase = recipe.quantize if command == "quantize" else recipe.train
-    if phase.warmup_epochs > phase.num_epochs:
-        problems.append(f"warmup_epochs={phase.warmup_epochs:g}: longer than the {phase.num_epochs} epochs there are.")
+    problems += _learning_rate(phase)
     if phase.nesterov and not (phase.momentum_rate and phase.optimizer == "momentum"):
         problems.append("nesterov=True: needs the optimizer momentum, and a momentum_rate above 0.")
+    if (recipe.quantize.pact_lr, recipe.quantize.pact_l2_decay) != (AS_WEIGHTS, AS_WEIGHTS) and not recipe.quantize.use_pact:
+        problems.append("pact_lr and pact_l2_decay: are of PACT's clips, and there are none. Add --use_pact true.")
     detection = dataset_name(recipe) == "voc"
     if recipe.quantize.distill and detection:
         problems.append("distill: learning from the float model's outputs is for classification, and voc is detection.")
@@ -34,10 +38,26 @@ def recipe_problems(recipe: Recipe, command: Command) -> list[str]:
     return problems
 
 
+def _learning_rate(phase: Phase) -> list[str]:
+    """A warm-up without end, and what the strategy would not look at."""
+    problems = []
+    if phase.warmup_epochs > phase.num_epochs and not (phase.max_iters or phase.warmup_iters):
+        problems.append(f"warmup_epochs={phase.warmup_epochs:g}: longer than the {phase.num_epochs} epochs there are.")
+    if phase.warmup_iters > phase.max_iters > 0:
+        problems.append(f"warmup_iters={phase.warmup_iters}: longer than the {phase.max_iters} steps there are.")
+    falls = [name for name in ("lr_step_epochs", "lr_step_iters") if getattr(phase, name) != getattr(Phase, name)]
+    if falls and phase.lr_strategy != "piecewise_decay":
+        problems.append(
+            f"{falls[0]}={as_written(getattr(phase, falls[0]))}: is for piecewise_decay, and lr_strategy="
+            f"{phase.lr_strategy!r}. Add --lr_strategy piecewise_decay."
+        )
+    return problems
+
+
 def dataset_name(recipe: Recipe) -> str:
     """The data set that is meant: the one named, or the one that the folder has the layout of, or digits."""
     if recipe.dataset != "auto":
-        return recipe.dataset
+        return REFERENCES_NAMES.get(recipe.dataset, recipe.dataset)
     return "digits" if not recipe.data_dir else _recognized(Path(recipe.data_dir)) or ""
 
 
@@ -81,7 +101,7 @@ def _analysis(phase: QuantPhase) -> list[str]:
 def data_problems(recipe: Recipe) -> list[str]:
     """An unknown data set, or a missing folder."""
     problems = []
-    if recipe.dataset not in ("auto", *NAMES):
+    if recipe.dataset != "auto" and dataset_name(recipe) not in NAMES:
         known = ", ".join(NAMES)
         problems.append(f"dataset={recipe.dataset!r}: takes one of auto, {known}.{nearest(recipe.dataset, NAMES)}")
     if recipe.data_dir and not Path(recipe.data_dir).is_dir():

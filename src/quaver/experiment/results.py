@@ -6,32 +6,36 @@ from typing import Any
 
 from torch import Tensor
 
+from quaver.capture import capture
 from quaver.data import Loader
-from quaver.deployment import write_tree
+from quaver.deployment import write_float_model, write_tree
 from quaver.detection import Detection
 from quaver.engines import ENGINES, Engine
+from quaver.errors import EngineError
 from quaver.experiment.components import Components
 from quaver.experiment.run_folder import RunFolder
 from quaver.experiment.training_run import Trained
 from quaver.export import form_for
 from quaver.measure.verify import verify
+from quaver.models import load_weights
 from quaver.pipeline import convert
 from quaver.program import Program
 from quaver.program.storage import weights_file
 from quaver.runtime import load
 
 
-def float_report(components: Components, trained: Trained) -> dict[str, Any]:
-    """The figures of a float run."""
-    figures = _named("fp32", trained.figures)
-    return _about(components) | figures | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
+def float_report(components: Components, folder: RunFolder, trained: Trained) -> dict[str, Any]:
+    """Write ``fp32/``, and give the figures of a float run."""
+    figures = _named("fp32", trained.figures) | {"fp32_bytes": _bytes(trained), "rollbacks": trained.rollbacks}
+    return _about(components) | figures | _left_out([*_float_model(components, folder)])
 
 
 def int8_report(components: Components, folder: RunFolder, before: Trained, after: Trained) -> dict[str, Any]:
-    """Write ``float/``, ``int8/`` and ``mobile/``, run the engine, and give the figures of float, simulated and deployed."""
+    """Write ``float/``, ``int8/``, ``mobile/`` and ``fp32/``, run the engine, and give the figures of all."""
     frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
     left_out: list[str] = []
     write_tree(frozen, folder.path, left_out=left_out.append)
+    left_out += _float_model(components, folder)
     ops = int8.ops()
     report = _about(components) | _named("fp32", before.figures) | _named("qat", after.figures)
     engine = _engine(components)
@@ -42,9 +46,24 @@ def int8_report(components: Components, folder: RunFolder, before: Trained, afte
         "quantized_ops": sum(op.quantized for op in ops),
         "float_ops": {op.name: op.reason for op in ops if not op.quantized},
         "rollbacks": before.rollbacks + after.rollbacks,
-        **({"left_out": left_out} if left_out else {}),
+        **_left_out(left_out),
     }
     return report | (_deployed(components.alone(), folder, int8, engine) if components.recipe.verify_images else {})
+
+
+def _float_model(components: Components, folder: RunFolder) -> list[str]:
+    """Write the float model of a run from the weights it left; what keeps it from being written, in words."""
+    model = components.model()
+    load_weights(model, folder.fp32)
+    try:
+        write_float_model(capture(model, components.example), folder.path)
+    except EngineError as error:  # what was trained is not lost for want of something to compare it with
+        return [f"fp32/ is left out: {error}"]
+    return []
+
+
+def _left_out(words: list[str]) -> dict[str, list[str]]:
+    return {"left_out": words} if words else {}
 
 
 def _deployed(components: Components, folder: RunFolder, int8: Program, engine: Engine) -> dict[str, Any]:

@@ -67,6 +67,11 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
+    def log(self) -> Path:
+        """The same and all that was said, with the time, for people."""
+        return self.path / "train.log"
+
+    @property
     def report(self) -> Path:
         """The figures at the end; a run that has it is finished."""
         return self.path / "report.json"

@@ -61,5 +61,5 @@ def refuse_fewer_types(where: str, program: Program, name: str, given: Any, amon
     if others:
         raise ConfigError(
             f"{where}: {name}={shown(given)}: the program has quantized ops of other types as well: {', '.join(others)}. "
-            "Leave it out, or list what is to be quantized before training."
+            "Leave it out, list what is to be quantized before training, or choose with quaver.convert(…, quantized_ops=…)."
         )

@@ -41,27 +41,30 @@ class Classification:
         return F.kl_div(own, soft, reduction="batchmean", log_target=True) * temperature**2
 
     def figures(self, output: Any, target: Tensor) -> dict[str, Tensor]:
-        """The part of the batch whose label is the first guess, and among the first five."""
-        hits = _hits(_outputs(output)[0], target)
-        return {"acc_top1": hits[0] / len(target), "acc_top5": hits[1] / len(target)}
+        """The part of the batch whose label is the first guess, and, of more than five classes, among the first five."""
+        logits = _outputs(output)[0]
+        top1, top5 = _hits(logits, target) / len(target)
+        return {"acc_top1": top1, "acc_top5": top5} if _ranks_five(logits) else {"acc_top1": top1}
 
     @torch.no_grad()
     def evaluate(self, model: Callable[..., Any], loader: Batches) -> dict[str, float]:
-        """Top-1, top-5 and loss over all images; a module is left in the mode it was in.
+        """Top-1, top-5 (of more than five classes) and loss over all images; a module is left in the mode it was in.
 
         ``model`` is a module, a program of any stage, or an artefact on its engine.
         """
         was_training = isinstance(model, nn.Module) and model.training
         run, device = _callable(model)
-        sums = torch.zeros(4, dtype=torch.float64, device=device)
+        sums, ranks_five = torch.zeros(4, dtype=torch.float64, device=device), True
         for images, labels in loader.epoch(0):
             output, labels = _outputs(run(images.to(device)))[0], labels.to(device)
             loss = F.cross_entropy(output.float(), labels, reduction="sum")
             sums += torch.stack([*_hits(output, labels), loss, torch.full_like(loss, len(labels))])
+            ranks_five = _ranks_five(output)
         if was_training:
             model.train()  # type: ignore[attr-defined]
         top1, top5, loss, images = self.ranks.total(sums).tolist()
-        return {"top1": top1 / images, "top5": top5 / images, "loss": loss / images, "images": int(images)}
+        five = {"top5": top5 / images} if ranks_five else {}
+        return {"top1": top1 / images, **five, "loss": loss / images, "images": int(images)}
 
 
 def _callable(model: Callable[..., Any]) -> tuple[Callable[[Tensor], Any], torch.device]:
@@ -78,6 +81,11 @@ def _callable(model: Callable[..., Any]) -> tuple[Callable[[Tensor], Any], torch
 
 def _outputs(output: Any) -> list[Any]:
     return list(output) if isinstance(output, list | tuple) else [output]
+
+
+def _ranks_five(logits: Tensor) -> bool:
+    """Whether five guesses can be wrong."""
+    return logits.shape[1] > 5
 
 
 def _hits(logits: Tensor, labels: Tensor) -> Tensor:

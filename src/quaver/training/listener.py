@@ -1,8 +1,9 @@
-"""Where the progress of training goes: a screen, a file of metrics, TensorBoard."""
+"""Where the progress of training goes: a screen, a file of metrics, a log, TensorBoard."""
 
 import json
 import os
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,23 @@ class Line:
         """All of it but the speed, which differs from run to run: equal runs leave equal files."""
         return {"phase": self.phase, "epoch": self.at.epoch, "step": self.at.step, **self.figures}
 
+    def of_batch(self) -> str:
+        """The line as the reference prints it: ``epoch[0]-batch[10] - loss: 1.60; acc_top1: 0.66; … time: 1.57``."""
+        return f"epoch[{self.at.epoch}]-batch[{self.at.batch}] - {self._words('lr')}; time: {self.seconds_per_batch:.4f}"
+
+    def of_test_set(self) -> str:
+        """The same for an evaluation."""
+        return f"epoch[{self.at.epoch}] - {self.phase}, test set - {self._words('images')}"
+
+    def _words(self, left_out: str) -> str:
+        return "; ".join(f"{name}: {value:.4f}" for name, value in self.figures.items() if name != left_out)
+
 
 class Listener:
     """Is told everything and does nothing; subclasses override what they need."""
 
-    def started(self, phase: str, at: Position, steps_per_epoch: int, epochs: int) -> None:
-        """Training begins, or goes on, at a position."""
+    def started(self, phase: str, at: Position, steps: int) -> None:
+        """Training begins, or goes on, at a position, till it has made so many steps."""
 
     def stepped(self, at: Position) -> None:
         """A step was done; called every time, so it must cost nothing."""
@@ -93,6 +105,31 @@ class MetricsFile(Listener):
             file.write(f"{line}\n".encode())
             file.flush()
             os.fsync(file.fileno())  # a checkpoint counts on it, so it must survive a crash as the checkpoint does
+
+
+class LogFile(Listener):
+    """What the screen shows, with date, time and level, as the reference's logs are; a run that goes on adds to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def logged(self, line: Line) -> None:
+        """``2020-06-05 15:25:37,647-INFO: epoch[0]-batch[10] - loss: 1.60; …``."""
+        self._write("INFO", line.of_batch())
+
+    def evaluated(self, line: Line) -> None:
+        """The figures over the test set."""
+        self._write("INFO", line.of_test_set())
+
+    def said(self, words: str) -> None:
+        """A sentence, or several lines."""
+        self._write("WARNING" if words.startswith("warning:") else "INFO", words.removeprefix("warning: "))
+
+    def _write(self, level: str, words: str) -> None:
+        now = datetime.now()
+        stamp = f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d}-{level}: "
+        with writing(self.path, MAKE_ROOM), open(self.path, "a", encoding="utf-8") as file:
+            file.writelines(f"{stamp}{line}\n" for line in words.splitlines())
 
 
 class TensorBoard(Listener):

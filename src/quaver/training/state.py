@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from quaver.config.recipe import Phase
+from quaver.config.recipe import AS_WEIGHTS, Phase, QuantPhase
 from quaver.errors import StorageError
 from quaver.program import Program
 from quaver.records import Figure, decoded
@@ -102,13 +102,27 @@ class _Record:
 def optimizers_for(program: Program, phase: Phase) -> list[Optimizer]:
     """The phase's for the weights; what custom functions brought along goes with them, or to an optimizer of its own."""
     options: dict[str, Any] = {"lr": phase.lr, "weight_decay": phase.l2_decay}
+    groups = program.parameter_groups(**_of_clips(phase))
     own: Optimizer
     if phase.optimizer == "adamw":
-        own = torch.optim.AdamW(program.parameter_groups(), betas=(phase.momentum_rate, 0.999), **options)
+        own = torch.optim.AdamW(groups, betas=(phase.momentum_rate, 0.999), **options)
     else:
-        own = torch.optim.SGD(program.parameter_groups(), momentum=phase.momentum_rate, nesterov=phase.nesterov, **options)
+        own = torch.optim.SGD(groups, momentum=phase.momentum_rate, nesterov=phase.nesterov, **options)
     theirs = program.quantizer_optimizer
     return [own] if theirs is None else [own, theirs]
+
+
+def first_rates(phase: Phase) -> tuple[float, float]:
+    """Where the learning rate begins: of the weights, and of what quantizers learn."""
+    return phase.lr, _of_clips(phase).get("lr", phase.lr)
+
+
+def _of_clips(phase: Phase) -> dict[str, float]:
+    """What the recipe says of PACT's clips alone."""
+    if not isinstance(phase, QuantPhase):
+        return {}
+    said = {"lr": phase.pact_lr, "weight_decay": phase.pact_l2_decay}
+    return {name: value for name, value in said.items() if value != AS_WEIGHTS}
 
 
 def optimizer_state(optimizer: Optimizer, prefix: str) -> tuple[Tensors, dict[str, Any]]:

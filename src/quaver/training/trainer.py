@@ -20,7 +20,7 @@ from quaver.training.job import Job
 from quaver.training.listener import Line, Position
 from quaver.training.rng import random_state, restore_random_state
 from quaver.training.schedules import learning_rate
-from quaver.training.state import State, optimizers_for, under
+from quaver.training.state import State, first_rates, optimizers_for, under
 from quaver.training.step_program import Runner
 from quaver.training.task import Batches
 from quaver.training.watchdog import Watchdog
@@ -56,8 +56,8 @@ class Trainer:
             torch.manual_seed(self.job.seed + self.job.ranks.rank)
             self._save()
         for listener in self.job.listeners:
-            listener.started(self.job.name, self.state.at, len(self.job.batches), self.phase.num_epochs)
-        while self.state.at.epoch < self.phase.num_epochs:
+            listener.started(self.job.name, self.state.at, self._steps)
+        while not self._is_over():
             try:
                 self._epoch()
             except _WrongError as wrong:
@@ -66,6 +66,15 @@ class Trainer:
                 self._save()
                 raise StoppedError(self._farewell(), self.stop.number or max(self.stop.WATCHED)) from None
         return self._finished()
+
+    @property
+    def _steps(self) -> int:
+        """All of them, if nothing comes between."""
+        return self.phase.max_iters or self.phase.num_epochs * len(self.job.batches)
+
+    def _is_over(self) -> bool:
+        at, phase = self.state.at, self.phase
+        return at.step >= phase.max_iters if phase.max_iters else at.epoch >= phase.num_epochs
 
     def _epoch(self) -> None:
         epoch, images = self.state.at.epoch, None
@@ -80,6 +89,8 @@ class Trainer:
             at = self.state.at
             self.state.at = replace(at, batch=at.batch + 1, step=at.step + 1)
             self._between_steps(images, target, output, loss)
+            if self.state.at.step == self.phase.max_iters:
+                break
         if images is not None:
             self._watch(images)
         self.state.metrics = self._evaluated()
@@ -90,9 +101,9 @@ class Trainer:
 
     def _step(self, images: Tensor, target: Any) -> tuple[Any, Tensor]:
         step, optimizers = self.state.at.step, self.state.optimizers
-        rate = learning_rate(self.phase, step, self.job.steps_per_epoch or len(self.job.batches))
-        for group in optimizers[0].param_groups:
-            group["lr"] = rate * self.state.lr_factor
+        counted = self.job.steps_per_epoch or len(self.job.batches)
+        for group, lr in zip(optimizers[0].param_groups, first_rates(self.phase), strict=False):
+            group["lr"] = learning_rate(self.phase, step, counted, lr) * self.state.lr_factor
         with torch.autocast(self.job.device.type, torch.bfloat16, enabled=self.phase.bf16):
             output = self.runner(images)
             loss = self._loss(output, target, images)
@@ -125,7 +136,8 @@ class Trainer:
         logged = (at.batch - 1) % self.job.log_period == 0
         if logged:
             self._log(images, target, output, loss)
-        if at.batch < len(self.job.batches):  # what is due after the last batch is done at the end of the epoch
+        # what is due after the last batch is done at the end of the epoch
+        if at.batch < len(self.job.batches) and at.step != self.phase.max_iters:
             due = at.step % self.job.checkpoint_period == 0
             if due or at.step % self.phase.watchdog_period == 0:
                 self._watch(images)
@@ -173,7 +185,7 @@ class Trainer:
             self.state.average.swap()
         if self.phase.reestimate_bn:
             self.runner.arrange(fixed_statistics=False, observing=False)
-            batches = zip(range(self.phase.reestimate_bn), self.job.batches.epoch(self.phase.num_epochs), strict=False)
+            batches = zip(range(self.phase.reestimate_bn), self.job.batches.epoch(self.state.at.epoch), strict=False)
             reestimate(self.job.program, self.runner, (self._here(batch)[0] for _, batch in batches))
         if self.job.test is not None and (self.phase.reestimate_bn or not self.state.metrics):
             self.state.metrics = self.job.task.evaluate(self.view, self.job.test)
