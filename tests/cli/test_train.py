@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import quaver
+from quaver.analysis import Analysis
 from quaver.cli.main import app
 from quaver.cli.train import deployed_title
 from quaver.config.options import options_of
@@ -168,7 +169,7 @@ def test_the_command_that_training_ends_with_works_in_the_same_folder(tmp_path):
     advice = shlex.split(re.search(r"; quaver (quantize .*) goes on with them", trained.output)[1])
     weights = (tmp_path / "fp32.safetensors").read_bytes()
 
-    done = run(*advice, "--analysis", "--num_epochs", "0", "--model_save_dir", tmp_path)
+    done = run(*advice, "--init_from", "data", "--num_epochs", "0", "--model_save_dir", tmp_path)
 
     assert done.exit_code == 0, done.output
     assert {"--model", "--class_dim", "--image_shape"} < set(advice)
@@ -425,7 +426,7 @@ def test_a_run_whose_engine_computes_something_else_says_so_and_keeps_everything
 
 def test_ranges_and_clips_start_from_an_analysis_of_the_data_or_of_a_file(tmp_path):
     flags = ["quantize", *SMALL, "--float_epochs", "0", "--num_epochs", "1", "--use_pact", "true"]
-    looked = run(*flags, "--analysis", "true", "--analysis_batches", "2", "--model_save_dir", tmp_path / "a")
+    looked = run(*flags, "--init_from", "data", "--analysis_batches", "2", "--model_save_dir", tmp_path / "a")
     read = run(*flags, "--init_from", tmp_path / "a" / "analysis.json", "--model_save_dir", tmp_path / "b")
     neither = run(*flags, "--model_save_dir", tmp_path / "c")
     lower = ["--init_from", tmp_path / "a" / "analysis.json", "--init_by", "p90"]
@@ -433,12 +434,57 @@ def test_ranges_and_clips_start_from_an_analysis_of_the_data_or_of_a_file(tmp_pa
 
     for done in (looked, read, neither, clipped):
         assert done.exit_code == 0, done.output
-    assert "looking at 2 batches first" in looked.output
+    assert "looking at 2 batches" in looked.output
     assert "start from analysis.json (moving_max)" in read.output
     assert "start from analysis.json (p90)" in clipped.output
     weights = [(tmp_path / name / "int8" / "model.bin").read_bytes() for name in "abcd"]
     assert weights[0] == weights[1]
     assert len(set(weights)) == 3
+
+
+def test_an_analysis_writes_figures_and_pictures_and_ends_and_pact_starts_from_it_by_itself(quantized, tmp_path):
+    place, _ = quantized
+    flags = ["quantize", *SMALL, "--pretrained_model", place / "one", "--num_epochs", "1", "--output_dir", tmp_path]
+
+    looked = run(*flags, "--analysis=True", "--analysis_batches", "2")
+    left = {path.name for path in tmp_path.iterdir()}
+    advice = shlex.split(re.search(r"html\. quaver (quantize .*) starts from them", looked.output)[1])
+    started = run(*advice, "--num_epochs", "0", "--verify_images", "0")
+    found = Analysis.load(tmp_path / "analysis.json")
+    (head,) = [op for op in quaver.load(tmp_path / "float").ops() if op.name == "head"]
+    again = run(*flags, "--use_pact", "true")
+
+    assert looked.exit_code == started.exit_code == again.exit_code == 0, (looked.output, started.output, again.output)
+    assert left == {"analysis.json", "report.html", "run.json", "train.log"}
+    assert "worst first" in looked.output
+    assert "<svg" in (tmp_path / "previous" / "1" / "report.html").read_text()
+    for done in (started, again):
+        assert (
+            "analysis.json: an analysis was made here, and ranges and clips start from it (--init_by moving_max)"
+            in " ".join(done.output.split())
+        )
+    (found,) = [found.tensor(name) for name in found.layer("head").inputs]
+    assert head.thresholds["input"] == [pytest.approx(found.moving_max)]
+
+
+def test_an_analysis_is_left_alone_where_another_start_is_wanted(quantized, tmp_path):
+    place, _ = quantized
+    flags = ["quantize", *SMALL, "--pretrained_model", place / "one", "--output_dir", tmp_path]
+    run(*flags, "--analysis", "--analysis_batches", "1")
+    more = ["--num_epochs", "1", "--max_iters", "1", "--verify_images", "0"]
+
+    without_pact = run(*flags, *more)
+
+    assert without_pact.exit_code == 0, without_pact.output
+    assert "an analysis was made here" not in without_pact.output
+    assert (tmp_path / "previous" / "1" / "analysis.json").exists()
+
+
+def test_an_analysis_wants_weights(tmp_path):
+    done = run("quantize", "--model", "MobileNet", "--analysis", "true", "--model_save_dir", tmp_path)
+
+    assert done.exit_code == 2
+    assert "looks at a trained float model. Give its weights with --pretrained_fp32_model" in done.output
 
 
 def test_a_file_that_is_no_analysis_is_an_error_that_names_it(tmp_path):

@@ -367,8 +367,9 @@ def test_without_a_folder_the_data_set_is_digits():
     [
         ({"init_from": "/no/analysis.json"}, "init_from='/no/analysis.json': /no/analysis.json: there is no such file"),
         ({"init_from": __file__}, "is damaged or was cut off"),
-        ({"init_by": "p99"}, "init_by='p99': is a figure of an analysis. Give --analysis"),
-        ({"init_by": "p99", "analysis": True}, None),
+        ({"init_by": "p99"}, "init_by='p99': is a figure of an analysis. Give a file of one"),
+        ({"init_by": "p99", "init_from": "data"}, None),
+        ({"analysis": True}, "Give its weights with --pretrained_fp32_model"),
     ],
 )
 def test_an_analysis_that_cannot_be_started_from_is_a_problem_at_once(options, words):
@@ -399,6 +400,24 @@ def test_what_would_have_no_effect_is_a_problem_at_once(options, words):
 
     assert len(found) == (words is not None)
     assert words is None or words in found[0]
+
+
+def test_after_an_analysis_a_checkpoint_means_a_new_run(tmp_path, said):
+    """One command for a machine that may be taken away; the analysis is not made again."""
+    folder = RunFolder(tmp_path)
+    weights = tmp_path / "weights.pth"
+    weights.touch()
+    recipe = load_recipe(None, {"analysis": "true", "seed": "7", "pretrained_fp32_model": str(weights)}, "quantize")
+    folder._write(folder.started, FORMAT.sealed({"command": "quantize", "recipe": recipe.record()}))
+    flags = {"model_save_dir": str(tmp_path), "seed": "3"}
+
+    interrupted = start("quantize", None, {"model_save_dir": str(tmp_path)}, str(tmp_path), said.append)
+    folder._write(folder.started, FORMAT.sealed({"command": "quantize", "recipe": recipe.record()}))
+    folder.analysis.write_text("{}")
+    begun = start("quantize", None, flags, str(tmp_path), said.append)
+
+    assert (interrupted.recipe.quantize.analysis, interrupted.recipe.seed) == (True, 7)
+    assert (begun.recipe.quantize.analysis, begun.recipe.seed) == (False, 3)
 
 
 def test_a_data_set_may_have_the_references_name():

@@ -11,6 +11,8 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from quaver.analysis import Analysis
+from quaver.cli.analyze import show_analysis
 from quaver.cli.flags import model_and_data, with_recipe_flags
 from quaver.cli.report_files import fail_where_verify_failed, warn
 from quaver.cli.screen import Screen
@@ -23,6 +25,7 @@ from quaver.experiment.lock import RunLock
 from quaver.experiment.results import float_report, int8_report
 from quaver.experiment.start import Start, start
 from quaver.experiment.training_run import TrainingRun
+from quaver.report import write_report as write_page
 from quaver.training.interruption import termination_as_interrupt
 from quaver.training.listener import Listener, LogFile, MetricsFile, TensorBoard
 from quaver.training.ranks import Ranks, join, leave
@@ -56,23 +59,40 @@ def quantize(flags: dict[str, str]) -> None:
     """Train a model with quantizers and convert it. Writes checkpoints, float/, int8/, mobile/, fp32/ and report.json.
 
     Starts from --pretrained_fp32_model. Without it, a float model is trained first (--float_epochs, --float_lr) and
-    kept as fp32.safetensors; --float_epochs 0 quantizes from random weights.
+    kept as fp32.safetensors; --float_epochs 0 quantizes from random weights. With --analysis it looks at the float model,
+    writes what it found, and ends; with --use_pact true it then starts from that.
 
     Flags may be written with - in place of _.
     """
     console = Console(highlight=False, soft_wrap=True)
     with carried_out("quantize", flags, console) as run:
-        before, after = run.to_int8()
-        leave(run.components.ranks)
-        if not run.components.ranks.first:
-            return
-        run.say("writing float/, int8/, mobile/ and fp32/, and running the engine …")
-        if not DEFAULT.can_write:
-            file = DEFAULT.file_in(Path())
-            run.say(f"{DEFAULT.package} is not installed: {file} is left out. quaver export writes it where it is.")
-        folder = run.start.folder
-        report = int8_report(run.components, folder, before, after)
-        folder.write_report(report)
+        looks = run.components.recipe.quantize.analysis
+        found = run.to_analysis() if looks and run.components.ranks.first else None
+        report = {} if looks else trained_and_converted(run)
+    if found is not None:
+        show_found(console, run, found)
+    if report:
+        show_converted(console, run, report)
+
+
+def trained_and_converted(run: TrainingRun) -> dict[str, Any]:
+    """Train, write all there is to write, and give the figures; nothing in any process but the first."""
+    before, after = run.to_int8()
+    leave(run.components.ranks)
+    if not run.components.ranks.first:
+        return {}
+    run.say("writing float/, int8/, mobile/ and fp32/, and running the engine …")
+    if not DEFAULT.can_write:
+        file = DEFAULT.file_in(Path())
+        run.say(f"{DEFAULT.package} is not installed: {file} is left out. quaver export writes it where it is.")
+    report = int8_report(run.components, run.start.folder, before, after)
+    run.start.folder.write_report(report)
+    return report
+
+
+def show_converted(console: Console, run: TrainingRun, report: dict[str, Any]) -> None:
+    """The figures, and where everything is; exit code 1 where the engine computes something else."""
+    folder = run.start.folder
     names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", deployed_title(report): "deployed"}
     show(console, run.components, report, names, {"fp32": "fp32/", "int8": "float/ and int8/", "deployed": "int8/"})
     if "agreement" in report:
@@ -87,6 +107,18 @@ def quantize(flags: dict[str, str]) -> None:
     console.print(f"Everything is in {folder.path}/: {', '.join(written)}, report.json.")
     console.print("fp32/ is the float model. float/ is the int8 one, its integers stored as float32.")
     fail_where_verify_failed(console, report)
+
+
+def show_found(console: Console, run: TrainingRun, found: Analysis) -> None:
+    """What an analysis found, as a table and drawn, and how to go on."""
+    folder, recipe = run.start.folder, run.components.recipe
+    show_analysis(Console(), found, rows=20)
+    page = folder.path / "report.html"
+    write_page([folder.path], page)
+    weights = ["--pretrained_fp32_model", recipe.pretrained_fp32_model] if recipe.pretrained_fp32_model else []
+    same = [*model_and_data(recipe), *weights, "--model_save_dir", str(folder.path)]
+    how = shlex.join(["quaver", "quantize", *same, "--use_pact", "true"])
+    console.print(f"Figures are in {folder.analysis}, pictures in {page}. {how} starts from them.", markup=False)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ OPTIMIZERS = ("momentum", "adamw")
 ANSWERS = ("stop", "rollback", "warn", "off")
 STATISTICS = ("moving_max", "largest", "best_threshold", "p99.99", "p99.9", "p99", "p90")
 """The figures of an analysis that a range can start from."""
+FROM_DATA = "data"
 NEVER = -1
 AS_WEIGHTS = -1.0
 
@@ -122,9 +123,15 @@ class QuantPhase(TargetOption, SharedOptions, Phase):
     use_pact: bool = option(False, boolean(), "PACT: a learned clip in front of every quantizer of an activation.")
     pact_lr: float = option(AS_WEIGHTS, _or_as_weights(), "Learning rate of the clips; -1: that of the weights.")
     pact_l2_decay: float = option(AS_WEIGHTS, _or_as_weights(), "L2 regularization of the clips; -1: that of the weights.")
-    analysis: bool = option(False, boolean(), "Look at the training data first, and start ranges and clips from it.")
+    analysis: bool = option(
+        False,
+        boolean(),
+        "Look at the float model on training data, write figures and pictures, and end; PACT starts from them.",
+    )
     analysis_batches: int = option(100, whole(1), "Batches that are looked at.")
-    init_from: str = option("", text("a path"), "Start ranges and clips from this file of quaver analyze instead.")
+    init_from: str = option(
+        "", text("a path"), "Start ranges and clips from this file of quaver analyze; data: from a look at the data first."
+    )
     init_by: str = option("moving_max", one_of(*STATISTICS), "The figure of the analysis that they start from.")
     distill: float = option(0.0, number(0, 1), "Weight of learning from the float model's outputs; 0: from labels alone.")
     distill_temperature: float = option(2.0, number(0.01), "Temperature of that.")

@@ -6,7 +6,7 @@ from quaver.analysis import Analysis
 from quaver.checking import nearest
 from quaver.config.load import Command
 from quaver.config.options import as_written
-from quaver.config.recipe import AS_WEIGHTS, Phase, QuantPhase, Recipe
+from quaver.config.recipe import AS_WEIGHTS, FROM_DATA, Phase, QuantPhase, Recipe
 from quaver.data.by_name import NAMES
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.run_folder import weights_at
@@ -32,7 +32,7 @@ def recipe_problems(recipe: Recipe, command: Command) -> list[str]:
         problems.append("distill: learning from the float model's outputs is for classification, and voc is detection.")
     if phase.label_smoothing and detection:
         problems.append("label_smoothing: is for classification, and voc is detection.")
-    problems += _analysis(recipe.quantize) if command == "quantize" else []
+    problems += _analysis(recipe) if command == "quantize" else []
     if recipe.anchors and not detection:
         problems.append(f"anchors: are for detection, and {dataset_name(recipe)} is classification.")
     return problems
@@ -87,14 +87,18 @@ def _model(recipe: Recipe) -> list[str]:
     return problems
 
 
-def _analysis(phase: QuantPhase) -> list[str]:
-    if phase.init_from:
+def _analysis(recipe: Recipe) -> list[str]:
+    phase = recipe.quantize
+    if phase.analysis:
+        if not recipe.pretrained_fp32_model and not is_external(recipe.model):  # those may bring their own weights
+            return ["analysis: looks at a trained float model. Give its weights with --pretrained_fp32_model."]
+    elif phase.init_from and phase.init_from != FROM_DATA:
         try:
             Analysis.load(phase.init_from)
         except StorageError as error:
             return [f"init_from={phase.init_from!r}: {error}"]
-    elif phase.init_by != QuantPhase.init_by and not phase.analysis:
-        return [f"init_by={phase.init_by!r}: is a figure of an analysis. Give --analysis, or a file with --init_from."]
+    elif phase.init_by != QuantPhase.init_by and not phase.init_from:
+        return [f"init_by={phase.init_by!r}: is a figure of an analysis. Give a file of one with --init_from, or data."]
     return []
 
 

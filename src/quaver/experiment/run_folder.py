@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from quaver.config.load import Command
-from quaver.config.recipe import Recipe
+from quaver.config.recipe import FROM_DATA, Recipe
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.archive import EVERYTHING, RESULTS, set_aside
 from quaver.files import write_atomically, writing
@@ -27,6 +27,11 @@ def weights_at(place: str) -> Path:
     """The file that a ``--pretrained_fp32_model`` means: itself, or the one in the folder of a run."""
     path = Path(place)
     return path / WEIGHTS if path.is_dir() else path
+
+
+def _said(record: dict[str, Any], key: str) -> dict[str, Any]:
+    value = record.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class RunFolder:
 
     @property
     def analysis(self) -> Path:
-        """What ranges started from, if the run looked at its data first."""
+        """What ranges and clips start from, if the data was looked at first."""
         return self.path / "analysis.json"
 
     @property
@@ -81,6 +86,24 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path}: this is a file. Name a folder, or one that does not exist yet.")
 
+    def ended_with_analysis(self) -> bool:
+        """Whether the last run here was an analysis, and came to its end."""
+        return self.analysis.is_file() and _said(self._recipe_before(), "quantize").get("analysis") is True
+
+    def was_analysed(self, recipe: Recipe) -> bool:
+        """Whether there is an analysis of this recipe's model, that the last run here made or started from."""
+        before = self._recipe_before()
+        same = [before.get("model"), before.get("model_options")] == [recipe.model, recipe.model_options]
+        started_from = self.analysis.is_file() and _said(before, "quantize").get("init_from") == str(self.analysis)
+        return same and (started_from or self.ended_with_analysis())
+
+    def _recipe_before(self) -> dict[str, Any]:
+        """The recipe of the last run here, as it was written; empty if it cannot be read."""
+        try:
+            return _said(FORMAT.unsealed(self.started), "recipe")
+        except StorageError:
+            return {}
+
     def begin(self, command: Command, recipe: Recipe, say: Say) -> None:
         """Make room for a new run. What was made here before is set aside; a run that can go on is not touched."""
         finished = self.report.exists()
@@ -90,7 +113,7 @@ class RunFolder:
                 "start anew, name another folder or remove this one."
             )
         weights, analysis = recipe.pretrained_fp32_model, recipe.quantize.init_from
-        named = ([weights_at(weights)] if weights else []) + ([Path(analysis)] if analysis else [])
+        named = ([weights_at(weights)] if weights else []) + ([Path(analysis)] if analysis not in ("", FROM_DATA) else [])
         held = "a finished run, which this one replaces" if finished else "files of an earlier run"
         self._set_aside(EVERYTHING, f"{self.path} holds {held}", say, named)
         self._write(self.started, FORMAT.sealed({"command": command, "recipe": recipe.record()}))

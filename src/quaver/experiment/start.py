@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,9 @@ def start(
         if resumed is not None:
             return resumed
         recipe = _recipe(file, dict(flags) | {"model_save_dir": str(RunFolder.of(checkpoint).path)}, command)
-    _refuse_implausible(recipe, command)
     folder = RunFolder(Path(recipe.model_save_dir))
+    recipe = _from_analysis(recipe, folder, say) if command == "quantize" else recipe
+    _refuse_implausible(recipe, command)
     folder.refuse_file()
     claim(folder.path)
     folder.begin(command, recipe, say)
@@ -76,6 +77,15 @@ def _recipe(file: Path | None, flags: Mapping[str, Any], command: Command) -> Re
     """The recipe, with the defaults that its task wants."""
     recipe = load_recipe(file, flags, command)
     return load_recipe(file, flags, command, DETECTION) if dataset_name(recipe) == "voc" else recipe
+
+
+def _from_analysis(recipe: Recipe, folder: RunFolder, say: Say) -> Recipe:
+    """The recipe, which with PACT starts from the analysis that was made in its folder, unless it names another start."""
+    phase = recipe.quantize
+    if not phase.use_pact or phase.analysis or phase.init_from or not folder.was_analysed(recipe):
+        return recipe
+    say(f"{folder.analysis}: an analysis was made here, and ranges and clips start from it (--init_by {phase.init_by}).")
+    return replace(recipe, quantize=replace(phase, init_from=str(folder.analysis)))
 
 
 def _go_on(
@@ -98,7 +108,9 @@ def _go_on(
     saved = folder.checkpoints.newest(say)
     if saved is None:
         say(f"{folder.path} holds no checkpoint yet: starting from the beginning.")
-        if not folder.started.exists() or folder.report.exists():  # with a report, it is that of a finished run
+        if (
+            not folder.started.exists() or folder.report.exists() or folder.ended_with_analysis()
+        ):  # a run, and it is finished
             return None
     record = saved.record if saved else FORMAT.unsealed(folder.started)
     if record.get("command") != command:

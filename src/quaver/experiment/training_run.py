@@ -11,7 +11,7 @@ from torch import nn
 
 from quaver.analysis import Analysis, analyze
 from quaver.capture import capture
-from quaver.config.recipe import Phase
+from quaver.config.recipe import FROM_DATA, Phase
 from quaver.data import Loader
 from quaver.errors import StorageError
 from quaver.experiment.components import Components
@@ -65,16 +65,28 @@ class TrainingRun:
         header = {"float": before.figures, "fp32_sha256": digest}
         return before, self._trained(QUANTIZE, qat, recipe.quantize, header, teacher)
 
+    def to_analysis(self) -> Analysis:
+        """What the float model's ranges are on training data, kept in the run's folder."""
+        return self._look_at(capture(self._model(), self.components.example).to(self.components.device))
+
+    def _look_at(self, fp32: Program) -> Analysis:
+        count = self.components.recipe.quantize.analysis_batches
+        self.say(f"looking at {count} batches (--analysis_batches) …")
+        batches = Loader(self.components.train.dataset, self.components.recipe.batch_size, shuffle=True)
+        found = analyze(fp32, islice(batches.epoch(0), count))
+        found.save(self.start.folder.analysis)
+        return found
+
     def _start_ranges(self, fp32: Program, qat: Program) -> None:
         """Ranges and clips as an analysis says: of a file, or of the training data here and now."""
-        phase, folder, ranks = self.components.recipe.quantize, self.start.folder, self.components.ranks
-        if not (phase.init_from or phase.analysis):
+        phase, ranks = self.components.recipe.quantize, self.components.ranks
+        if not phase.init_from:
             return
-        if not phase.init_from and ranks.first:
-            self.say(f"looking at {phase.analysis_batches} batches first (--analysis).")
-            batches = Loader(self.components.train.dataset, self.components.recipe.batch_size, shuffle=True)
-            analyze(fp32, islice(batches.epoch(0), phase.analysis_batches)).save(folder.analysis)
-        file = Path(phase.init_from or ranks.from_first(str(folder.analysis)))
+        file = Path(phase.init_from)
+        if phase.init_from == FROM_DATA:
+            if ranks.first:
+                self._look_at(fp32)
+            file = Path(ranks.from_first(str(self.start.folder.analysis)))
         started = Analysis.load(file).initialise(qat, by=phase.init_by)
         self.say(f"{len(started)} ranges start from {file.name} ({phase.init_by}).")
 
