@@ -7,13 +7,12 @@ from typer.testing import CliRunner
 
 import quaver
 from quaver.cli.main import app
-from quaver.data import Loader, open_dataset
+from quaver.data import Loader, open_dataset, write_shapes
 from quaver.detection import Detection
 from quaver.detection.anchors import anchors_of, published_anchors
 from quaver.experiment.components import build_components
 from quaver.experiment.start import start
 from quaver.training.ranks import Ranks
-from shapes import write_shapes
 
 pytestmark = pytest.mark.slow
 
