@@ -3,7 +3,7 @@
     python benchmarks/detection.py --out OUT                             everything, where there is an engine
     python benchmarks/detection.py --out OUT --only train --workers 12   on an accelerator; needs no engine and no metric
     python benchmarks/detection.py --out OUT --only deploy               the rest on another machine, with what is in OUT
-    python benchmarks/detection.py --out OUT --train 640 --val 200 --size 96 --epochs 8 --qat-epochs 2   minutes on two cores
+    python benchmarks/detection.py --out OUT --train 640 --val 200 --size 96 --batch 16   minutes on two cores
 
 The images are drawn anew each time, the same ones (`quaver.data.write_shapes`), with anchors fitted to them. OUT gets the
 float program, the int8 program and the figures.
@@ -125,11 +125,11 @@ def main() -> None:
         train=4000,
         val=1000,
         size=128,
-        batch=16,
+        batch=32,
         scale=0.25,
-        epochs=8,
+        epochs=12,
         lr=0.005,
-        qat_epochs=2,
+        qat_epochs=3,
         qat_lr=0.0005,
         seed=0,
     )
