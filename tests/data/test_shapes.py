@@ -1,12 +1,10 @@
-import itertools
-
 import numpy as np
 import pytest
 from torch import from_numpy
 
 from quaver.data import open_dataset, write_shapes
 from quaver.detection import overlap
-from quaver.errors import ConfigError
+from quaver.errors import ConfigError, DataError
 
 SIZE = 48
 
@@ -38,16 +36,25 @@ def test_the_colour_under_a_box_tells_its_class(tmp_path):
             assert middle.argmax() == label
 
 
-def test_the_same_is_drawn_every_time_and_over_what_was_there(tmp_path):
+def test_the_same_is_drawn_every_time(tmp_path):
     first, again = shapes(tmp_path / "one"), shapes(tmp_path / "two")
-    over = shapes(tmp_path / "one")
 
-    for index, other in itertools.product(range(12), (again, over)):
-        np.testing.assert_array_equal(first[index][0], other[index][0])
+    for index in range(12):
+        np.testing.assert_array_equal(first[index][0], again[index][0])
+
+
+def test_what_is_there_is_not_overwritten(tmp_path):
+    (tmp_path / "label_list.txt").write_text("mine\n")
+
+    for place in (tmp_path, tmp_path / "label_list.txt"):
+        with pytest.raises(DataError, match="nothing in it is overwritten"):
+            shapes(place)
+
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["mine\n"]
 
 
 def test_training_and_validation_differ(tmp_path):
-    train, val = shapes(tmp_path), shapes(tmp_path, "val")
+    train, val = shapes(tmp_path / "one"), shapes(tmp_path / "two", "val")
 
     assert (len(train), len(val)) == (12, 4)
     assert not any(np.array_equal(train[k][0], val[n][0]) for k in range(12) for n in range(4))

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from quaver.checking import Rule, check, whole
+from quaver.errors import DataError
 
 CLASSES = ("square", "disc", "cross")
 MOST = 3  # shapes in an image
@@ -20,13 +21,16 @@ Box = tuple[int, int, int, int]
 def write_shapes(folder: str | Path, *, train: int, val: int, size: int, sides: tuple[int, int] = (9, 15)) -> Path:
     """``train`` and ``val`` images of ``size`` pixels, for ``open_dataset("voc", …, data_dir=folder)``; the same every time.
 
-    Each has one to three shapes that do not touch, as wide as ``sides`` says, the smallest and the largest, in pixels.
+    Each has one to three shapes that do not touch, as wide as ``sides`` says, the smallest and the largest, in pixels. A
+    folder that holds something is refused: it may be a data set.
     """
     rules = {"train": whole(1), "val": whole(1), "size": whole(1), "sides": _within(size)}
     check("write_shapes", {"train": train, "val": val, "size": size, "sides": sides}, rules)
     folder = Path(folder)
+    if folder.exists() and (folder.is_file() or any(folder.iterdir())):
+        raise DataError(f"{folder}: is there already, and nothing in it is overwritten. Name an empty folder, or a new one.")
     for part in ("JPEGImages", "Annotations", "ImageSets/Main"):
-        (folder / part).mkdir(parents=True, exist_ok=True)
+        (folder / part).mkdir(parents=True)
     (folder / "label_list.txt").write_text("\n".join(CLASSES) + "\n")
     for split, numbers in (("train", range(train)), ("val", range(train, train + val))):
         (folder / "ImageSets" / "Main" / f"{split}.txt").write_text("".join(f"{number:06}\n" for number in numbers))
