@@ -7,18 +7,30 @@ from typer.testing import CliRunner
 
 import quaver
 from quaver.cli.main import app
-from quaver.data import Loader, open_dataset
+from quaver.data import Loader, open_dataset, write_shapes
 from quaver.detection import Detection
 from quaver.detection.anchors import anchors_of, published_anchors
 from quaver.experiment.components import build_components
 from quaver.experiment.start import start
 from quaver.training.ranks import Ranks
-from shapes import write_shapes
 
 pytestmark = pytest.mark.slow
 
 SIZE = 32
 ANCHORS = (9, 9, 12, 12, 15, 15, 18, 18, 22, 22, 26, 26, 30, 30, 36, 36, 44, 44)
+# as the reference's detection scripts say it; 20 steps are an epoch here
+BY_STEPS = [
+    "--max_iters",
+    "20",
+    "--base_lr",
+    "0.0005",
+    "--lr_strategy",
+    "piecewise_decay",
+    "--gamma",
+    "0.1",
+    "--milestones",
+    "10",
+]
 MODEL = ["--model", "yolov3_mobilenet_v1", "--model_options", "scale=0.25", "--image_shape", f"3,{SIZE},{SIZE}"]
 
 
@@ -37,7 +49,7 @@ def done(shapes, tmp_path_factory):
     out = tmp_path_factory.mktemp("out") / "run"
     result = run(
         "quantize", "--dataset", "voc", "--data_dir", shapes, *MODEL, "--anchors", ",".join(map(str, ANCHORS)),
-        "--batch_size", "8", "--float_epochs", "3", "--float_lr", "0.01", "--num_epochs", "1", "--model_save_dir", out,
+        "--batch_size", "8", "--float_epochs", "3", "--float_lr", "0.01", *BY_STEPS, "--save_dir", out,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     return out, result.output, json.loads((out / "report.json").read_text())
@@ -61,6 +73,15 @@ def test_average_precision_is_in_the_log_and_in_the_metrics(done):
     assert [phase for phase, _ in evaluations] == ["float"] * 3 + ["quantize"]
     assert evaluations[-2:] == [("float", report["fp32_mAP50"]), ("quantize", report["qat_mAP50"])]
     assert f"epoch[0] - quantize, test set - mAP: {report['qat_mAP']:.4f}; mAP50: {report['qat_mAP50']:.4f}" in output
+
+
+def test_training_ends_and_the_rate_falls_at_the_steps_that_the_flags_name(done):
+    out, _, _ = done
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["lr"] for line in lines if line["phase"] == "quantize" and "lr" in line]
+
+    assert rates == pytest.approx([0.0005, 0.00005])  # of the batches 0 and 10
+    assert lines[-1]["step"] == 20
 
 
 def test_the_report_says_how_to_read_the_maps(done, shapes):

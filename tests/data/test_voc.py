@@ -3,10 +3,9 @@ import itertools
 import numpy as np
 import pytest
 
-from quaver.data import Target, open_dataset
+from quaver.data import Target, open_dataset, write_shapes
 from quaver.data.voc import CLASSES, cropped, mirrored, read_annotation
 from quaver.errors import DataError
-from shapes import write_shapes
 
 OBJECT = (
     "<object><name>{name}</name><difficult>{difficult}</difficult><bndbox><xmin>{box[0]}</xmin><ymin>{box[1]}</ymin>"

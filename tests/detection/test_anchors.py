@@ -1,9 +1,9 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from quaver.detection.anchors import AnchorGrid, anchor_grid, boxes_of, by_anchor, published_anchors, shape_overlap
+from quaver.detection.anchors import ALIKE, anchor_grid, boxes_of, by_anchor, published_anchors, shape_overlap
 from quaver.models import YOLOv3
 
 SIZE = 64
@@ -37,15 +37,31 @@ BOX = st.tuples(st.floats(1, 62), st.floats(1, 62), st.floats(2, 60), st.floats(
 def test_what_a_place_should_say_of_a_box_is_read_as_that_box(rows):
     middles, sizes = (torch.tensor([row[k : k + 2] for row in rows]) for k in (0, 2))
     boxes = torch.cat([middles - sizes / 2, middles + sizes / 2], 1)
-    found = WHERE.assigned(boxes)
-    own = AnchorGrid(*(tensor[found] for tensor in WHERE))
+    number, place = WHERE.assigned(boxes)
+    own = WHERE.at(place)
 
-    in_cell = (middles - own.cells) / own.strides
-    values = torch.cat([in_cell.clamp(1e-6, 1 - 1e-6).logit(), (sizes / own.sizes).log()], 1)
+    in_cell = (middles[number] - own.cells) / own.strides
+    values = torch.cat([in_cell.clamp(1e-6, 1 - 1e-6).logit(), (sizes[number] / own.sizes).log()], 1)
 
-    torch.testing.assert_close(boxes_of(values, own), boxes, atol=0.01, rtol=0)
-    # and no place around has an anchor more like it
-    assert (shape_overlap(sizes, WHERE.sizes).amax(1) <= shape_overlap(sizes, own.sizes).diagonal() + 1e-6).all()
+    torch.testing.assert_close(boxes_of(values, own), boxes[number], atol=0.01, rtol=0)
+
+
+@given(BOX)
+def test_a_box_belongs_to_all_anchors_like_it_in_the_cells_that_its_middle_is_in(row):
+    middle, size = torch.tensor([row[:2]]), torch.tensor([row[2:]])
+    likeness = shape_overlap(size, torch.tensor(sum(published_anchors(SIZE), ())))[0]
+    assume(likeness.max() > ALIKE and (likeness - ALIKE).abs().min() > 1e-3)
+
+    _, place = WHERE.assigned(torch.cat([middle - size / 2, middle + size / 2], 1))
+
+    own = WHERE.at(place)
+    assert ((own.cells <= middle + 1e-4) & (middle <= own.cells + own.strides + 1e-4)).all()
+    assert (shape_overlap(size, own.sizes) > ALIKE).all()
+    assert len(place) == (likeness > ALIKE).sum()
+
+
+def test_an_object_unlike_all_anchors_still_belongs_to_one():
+    assert len(WHERE.assigned(torch.tensor([[1.0, 30.0, 63.0, 32.0]]))[1]) == 1
 
 
 def test_numbers_that_make_no_sense_give_a_large_box_and_not_infinity():

@@ -34,14 +34,14 @@ def saying(one):
     maps = silent()
     flat = by_anchor(maps)[0]
     boxes = torch.from_numpy(one.boxes)
-    found = WHERE.assigned(boxes)
-    own = AnchorGrid(*(tensor[found] for tensor in WHERE))
-    middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+    number, found = WHERE.assigned(boxes)
+    own = WHERE.at(found)
+    middle, size = (boxes[number, :2] + boxes[number, 2:]) / 2, boxes[number, 2:] - boxes[number, :2]
     flat[found, :2] = ((middle - own.cells) / own.strides).logit()
     flat[found, 2:4] = (size / own.sizes).log()
     flat[found, 4] = SURE
     flat[found, 5:] = -SURE
-    flat[found, 5 + torch.from_numpy(one.labels)] = SURE
+    flat[found, 5 + torch.from_numpy(one.labels)[number]] = SURE
     counts = [3 * (SIZE // stride) ** 2 for stride in (8, 16, 32)]
     return tuple(
         part.view(3, -1, 5 + CLASSES).transpose(1, 2).reshape(values.shape)
@@ -61,8 +61,10 @@ def test_saying_exactly_what_is_there_costs_least():
 
 def test_the_loss_of_what_is_there_is_the_entropy_of_its_middle_and_nothing_else():
     one = target((8, 12, 20, 30))
-    middle = torch.tensor([14.0 % 16 / 16, 21.0 % 16 / 16])  # an object of 12 x 18 is the second map's, with cells of 16
-    entropy = -(middle * middle.log() + (1 - middle) * (1 - middle).log()).sum() * (2 - 12 * 18 / SIZE**2)
+    middle = torch.tensor([14.0, 21.0])
+    # three anchors are like 12 x 18: two of the second map, with cells of 16, and one of the third
+    in_cell = torch.stack([middle % stride / stride for stride in (16, 16, 32)])
+    entropy = -(in_cell * in_cell.log() + (1 - in_cell) * (1 - in_cell).log()).sum() * (2 - 12 * 18 / SIZE**2)
 
     torch.testing.assert_close(yolo_loss(saying(one), [one], SIZE, ANCHORS), entropy, atol=1e-4, rtol=0)
 
@@ -122,13 +124,21 @@ def test_small_objects_weigh_more():
 
 
 def test_the_loss_of_a_batch_is_the_mean_of_its_images():
-    one, two = target((8, 12, 20, 30)), target()
+    several = target((8, 12, 20, 30), (40, 33, 60, 62), (0, 0, 9, 9), labels=[0, 2, 1], difficult=[False, True, False])
+    targets = [several, target(), target((30, 30, 50, 60))]
     generator = torch.Generator().manual_seed(0)
-    maps = tuple(torch.randn(2, *values.shape[1:], generator=generator) for values in silent())
+    maps = tuple(torch.randn(3, *values.shape[1:], generator=generator) for values in silent())
 
-    each = [yolo_loss(tuple(values[k : k + 1] for values in maps), [own], SIZE, ANCHORS) for k, own in enumerate((one, two))]
+    each = [yolo_loss(tuple(values[k : k + 1] for values in maps), [own], SIZE, ANCHORS) for k, own in enumerate(targets)]
 
-    torch.testing.assert_close(yolo_loss(maps, [one, two], SIZE, ANCHORS), torch.stack(each).mean())
+    torch.testing.assert_close(yolo_loss(maps, targets, SIZE, ANCHORS), torch.stack(each).mean())
+
+
+def test_a_box_that_has_the_object_of_another_image_is_told_that_nothing_is_there():
+    one = target((8, 12, 20, 30))
+    both = tuple(torch.cat([values, values]) for values in saying(one))
+
+    assert yolo_loss(both, [one, target()], SIZE, ANCHORS) > yolo_loss(both, [one, one], SIZE, ANCHORS) + SURE
 
 
 def test_gradients_reach_every_map():

@@ -10,11 +10,10 @@ from torch import nn
 
 from children import child
 from limits import AN_HOUR
-from quaver.data import Loader, Target, open_dataset
+from quaver.data import Loader, Target, open_dataset, write_shapes
 from quaver.detection import Detection, detect
 from quaver.detection.anchors import anchor_grid, published_anchors
 from quaver.models import YOLOv3
-from shapes import write_shapes
 
 SIZE = 64
 TASK = Detection(classes=3, image_size=SIZE)

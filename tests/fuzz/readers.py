@@ -23,7 +23,7 @@ from torch import nn
 import quaver
 from fuzz.mutations import INF, NAN, changed_bytes, changed_value, nested
 from quaver.config.load import load_recipe
-from quaver.data import open_dataset
+from quaver.data import open_dataset, write_shapes
 from quaver.data.binary import BinaryWriter, load_binary
 from quaver.data.image_list import read_image_list, refuse_missing
 from quaver.data.images import read_image
@@ -36,7 +36,6 @@ from quaver.runtime.artefact import checked, checksum
 from quaver.training.checkpoint import Checkpoints
 from quaver.training.trainer import Trainer
 from runs import Residual, write_run
-from shapes import write_shapes
 from tiny import Noise, Tiny, tiny_job, tiny_program
 
 

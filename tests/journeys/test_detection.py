@@ -4,10 +4,9 @@ import pytest
 import torch
 
 import quaver
-from quaver.data import Loader, open_dataset
+from quaver.data import Loader, open_dataset, write_shapes
 from quaver.detection import Detection
 from quaver.models import build
-from shapes import write_shapes
 
 pytestmark = pytest.mark.slow
 

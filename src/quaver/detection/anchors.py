@@ -15,6 +15,7 @@ Anchors = tuple[tuple[tuple[float, float], ...], ...]
 # what the paper found among COCO's objects, in images of 416 pixels
 PUBLISHED: Anchors = (((10, 13), (16, 30), (33, 23)), ((30, 61), (62, 45), (59, 119)), ((116, 90), (156, 198), (373, 326)))
 PUBLISHED_SIZE = 416
+ALIKE = 0.3  # overlap of a box and an anchor, one laid on the other, from which they are alike
 LARGEST = 8.0  # logarithm of a box's size over its anchor's: what lies beyond is noise, and would overflow
 
 
@@ -32,11 +33,22 @@ class AnchorGrid(NamedTuple):
         """The same on another device."""
         return AnchorGrid(*(tensor.to(device) for tensor in self))
 
-    def assigned(self, boxes: Tensor) -> Tensor:
-        """The place each box belongs to: of the nine whose cell its middle is in, the one with the anchor most like it."""
+    def at(self, places: Tensor) -> "AnchorGrid":
+        """Some of the places."""
+        return AnchorGrid(*(tensor[places] for tensor in self))
+
+    def assigned(self, boxes: Tensor) -> tuple[Tensor, Tensor]:
+        """Which box belongs to which place, as the numbers of both, pair by pair.
+
+        Of the nine places whose cell its middle is in, a box belongs to the one with the anchor most like it, as in the
+        paper, and to all others with an anchor like it, too: a detector that starts from random weights learns much sooner.
+        """
         middle, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
         around = ((middle[:, None] >= self.cells) & (middle[:, None] < self.cells + self.strides)).all(2)
-        return (shape_overlap(size, self.sizes) + around).argmax(1)
+        likeness = shape_overlap(size, self.sizes) * around
+        belongs = around & (likeness >= likeness.amax(1, keepdim=True).clamp(max=ALIKE))
+        box, place = belongs.nonzero(as_tuple=True)
+        return box, place
 
 
 def published_anchors(image_size: int) -> Anchors:

@@ -11,15 +11,15 @@ def area(boxes: Tensor) -> Tensor:
 
 
 def overlap(boxes: Tensor, others: Tensor) -> Tensor:
-    """Intersection over union of each of ``boxes`` (n x 4) with each of ``others`` (m x 4): n x m.
+    """Intersection over union of each of ``boxes`` (… x n x 4) with each of ``others`` (… x m x 4): … x n x m.
 
     >>> overlap(torch.tensor([[0.0, 0.0, 2.0, 2.0]]), torch.tensor([[1.0, 0.0, 3.0, 2.0], [2.0, 2.0, 3.0, 3.0]]))
     tensor([[0.3333, 0.0000]])
     """
-    low = torch.maximum(boxes[:, None, :2], others[:, :2])
-    high = torch.minimum(boxes[:, None, 2:], others[:, 2:])
-    shared = area(torch.cat([low, high], 2))
-    return shared / (area(boxes)[:, None] + area(others) - shared).clamp(min=1e-9)
+    boxes, others = boxes[..., :, None, :], others[..., None, :, :]
+    low, high = torch.maximum(boxes[..., :2], others[..., :2]), torch.minimum(boxes[..., 2:], others[..., 2:])
+    shared = area(torch.cat([low, high], -1))
+    return shared / (area(boxes) + area(others) - shared).clamp(min=1e-9)
 
 
 def suppress(boxes: Tensor, scores: Tensor, labels: Tensor, threshold: float) -> Tensor:

@@ -1,7 +1,9 @@
-"""YOLOv3's loss: every object is one place's to find, and every other place should say that nothing is there."""
+"""YOLOv3's loss: an object is a few places' to find, and every other place should say that nothing is there."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,28 +15,49 @@ from quaver.detection.boxes import area, overlap
 CLOSE = 0.7  # overlap with an object from which a box is not told that nothing is there
 
 
+class Objects(NamedTuple):
+    """The objects of a whole batch, one after the other, each with the number of its image."""
+
+    image: Tensor
+    boxes: Tensor
+    labels: Tensor
+
+
 def yolo_loss(maps: tuple[Tensor, ...], targets: Sequence[Target], image_size: int, anchors: Anchors) -> Tensor:
-    """The loss of a batch: its sum over places and objects, per image."""
+    """The loss of a batch: objects' boxes and classes at their places, and at every place whether there is an object.
+
+    It is the sum over places and objects, per image. All images are computed at once: one by one, an accelerator would
+    spend its time on launching small kernels.
+    """
     values = by_anchor(maps)
     where = anchor_grid(image_size, anchors).to(values.device)
-    losses = [image_loss(own, target, where, image_size) for own, target in zip(values, targets, strict=True)]
-    return torch.stack(losses).mean()
+    sought = listed(targets, values.device, difficult=False)
+    number, place = where.assigned(sought.boxes)
+    image, boxes, labels = (tensor[number] for tensor in sought)
+    own = values[image, place]
+    there, weight = torch.zeros_like(values[..., 4]), 1 - close(values, listed(targets, values.device), where)
+    there[image, place] = weight[image, place] = 1
+    something = F.binary_cross_entropy_with_logits(values[..., 4], there, weight, reduction="sum")
+    return (something + box_loss(own, boxes, where.at(place), image_size) + class_loss(own, labels)) / len(targets)
 
 
-def image_loss(values: Tensor, target: Target, where: AnchorGrid, image_size: int) -> Tensor:
-    """Objects' boxes and classes at their places, and at every place whether there is an object."""
-    boxes = torch.from_numpy(target.boxes).to(values.device)
-    sought = ~torch.from_numpy(target.difficult).to(values.device)
-    labels = torch.from_numpy(target.labels).to(values.device)[sought]
-    there, weight = torch.zeros_like(values[:, 4]), torch.ones_like(values[:, 4])
-    if not len(boxes):
-        return F.binary_cross_entropy_with_logits(values[:, 4], there, reduction="sum")
-    weight[overlap(boxes_of(values.detach(), where), boxes).amax(1) > CLOSE] = 0
-    found = where.assigned(boxes[sought])
-    there[found], weight[found] = 1, 1
-    something = F.binary_cross_entropy_with_logits(values[:, 4], there, weight, reduction="sum")
-    own = AnchorGrid(*(tensor[found] for tensor in where))
-    return something + box_loss(values[found], boxes[sought], own, image_size) + class_loss(values[found], labels)
+def listed(targets: Sequence[Target], device: torch.device, *, difficult: bool = True) -> Objects:
+    """The objects of all images, with or without the difficult ones."""
+    kept = [difficult | ~target.difficult for target in targets]
+    numbers = np.repeat(np.arange(len(targets)), [int(some.sum()) for some in kept])
+    boxes, labels = (
+        np.concatenate([getattr(target, name)[some] for target, some in zip(targets, kept, strict=True)])
+        for name in ("boxes", "labels")
+    )
+    return Objects(*(torch.from_numpy(array).to(device) for array in (numbers, boxes, labels)))
+
+
+@torch.no_grad()
+def close(values: Tensor, objects: Objects, where: AnchorGrid) -> Tensor:
+    """1 for each place of each image whose box has an object under it, 0 elsewhere."""
+    seen = boxes_of(values, where)[objects.image]
+    near = (overlap(seen, objects.boxes[:, None])[..., 0] > CLOSE).to(values.dtype)
+    return torch.zeros_like(values[..., 4]).index_add_(0, objects.image, near).clamp(max=1)
 
 
 def box_loss(values: Tensor, boxes: Tensor, where: AnchorGrid, image_size: int) -> Tensor:
