@@ -54,6 +54,17 @@ def test_objects_are_more_like_fitted_anchors_than_like_the_published():
     assert fitted > 0.8 > published
 
 
+def test_every_anchor_is_the_mean_of_the_objects_that_it_is_most_like():
+    chance = np.random.default_rng(1)
+    sizes = torch.tensor(chance.uniform(6, 60, (200, 2)), dtype=torch.float32)
+
+    anchors = torch.tensor(sum(fitted_anchors(Boxes(sizes.numpy())), ()))
+
+    nearest = shape_overlap(sizes, anchors).argmax(1)
+    means = torch.stack([sizes[nearest == number].mean(0) for number in range(9)])
+    torch.testing.assert_close(anchors, means)
+
+
 def test_fewer_objects_than_anchors_are_enough():
     assert fitted_anchors(Boxes(KINDS[:2])) == ((KINDS[0],) * 3, (KINDS[0],) * 3, (KINDS[0],) * 2 + (KINDS[1],))
 
