@@ -102,8 +102,12 @@ class OpenVINORunner(Runner):
         requests = self._requests_for(tuple(given.shape for given in batch))
         request = requests.take()
         try:
-            results = request.infer(batch, share_inputs=True, share_outputs=True)
-            return [np.array(results[port]) for port in request.model_outputs]
+            # held till the request is done; memory that may not be written to is not shared
+            tensors = [ov.Tensor(given, shared_memory=given.flags.writeable) for given in batch]
+            for place, tensor in enumerate(tensors):
+                request.set_input_tensor(place, tensor)
+            request.infer(share_outputs=True)
+            return [np.array(request.get_output_tensor(place).data) for place in range(len(request.model_outputs))]
         except (RuntimeError, MemoryError) as error:
             raise EngineError(f"OpenVINO failed while it ran the model: {_reason(error)}.") from error
         finally:
