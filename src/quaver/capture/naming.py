@@ -10,8 +10,7 @@ import torch
 from torch import fx
 
 from quaver.capture.scope import KEY
-from quaver.graph.nodes import Op, is_parameter, is_written, notes_of
-from quaver.operators import type_of
+from quaver.graph.nodes import Op, is_parameter, is_written, notes_of, type_of
 
 _TORCH, _HERE = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')

@@ -12,11 +12,9 @@ from torch import Tensor, fx
 from quaver.engines import engine_of
 from quaver.engines.inspection import Revealed
 from quaver.errors import EngineError
-from quaver.graph.nodes import integers_by_quantize_node, is_quantize
 from quaver.int8.kernels import IN_STEPS
-from quaver.int8.patterns import moves
-from quaver.program import Program
-from quaver.program.quantized_tensors import quantize_nodes
+from quaver.program import EVAL, Program
+from quaver.program.quantized_tensors import quantized_tensors, rounded_again
 from quaver.program.views import Executable
 from quaver.runtime.artefact import provenance
 
@@ -64,16 +62,14 @@ class Simulation:
         return list(outputs), {name: Rounded(*(value.numpy() for value in found[name])) for name in self.scales}
 
     def _behind(self, given: list[str], dropped: set[str]) -> Executable:
-        graph = self.program.lowered()
-        whole = _integers_in(graph, self.program)
+        graph, whole = _lowered(self.program)
         shown = {name: (node, _unrounded(graph, node)) for name, node in whole.items()}
         last = [node for node in graph.nodes if node.op == "placeholder"][-1]
         for number, name in enumerate(given):
             with graph.inserting_after(last):
                 last = graph.placeholder(f"given_{number}")
             whole[name].replace_all_uses_with(last)
-        rounding = quantize_nodes(self.program)
-        for name in filter(lambda name: _is_rounded_again(rounding[name]), dropped):
+        for name in rounded_again(self.program) & dropped:
             integers, steps = shown[name]
             with graph.inserting_after(steps):
                 integers.replace_all_uses_with(graph.call_method("float", (steps,)))
@@ -85,16 +81,16 @@ def simulation(program: Program, *, inside: bool = True) -> Simulation:
 
     Without ``inside`` they are let go as soon as they are used: the integers of a large batch are many.
     """
-    graph = program.lowered()
-    shown = _integers_in(graph, program) if inside else {}
-    scales = {name: float(node.args[1]) for name, node in quantize_nodes(program).items() if inside}  # type: ignore[arg-type]
-    return Simulation(program, scales, Executable(program, _ending(graph, shown)))
+    graph, whole = _lowered(program)
+    scales = {tensor.name: tensor.step for tensor in quantized_tensors(program) if inside}
+    return Simulation(program, scales, Executable(program, _ending(graph, whole if inside else {})))
 
 
-def _integers_in(graph: fx.Graph, program: Program) -> dict[str, fx.Node]:
-    """The node of a lowered graph that computes the integers of each quantized tensor."""
-    found = integers_by_quantize_node(graph)
-    return {name: found[node.name] for name, node in quantize_nodes(program).items()}
+def _lowered(program: Program) -> tuple[fx.Graph, dict[str, fx.Node]]:
+    """The graph as the program computes it, and the node in it that computes the integers of each quantized tensor."""
+    lowering = program.engine.lowering()
+    graph = lowering.run(program.graphs[EVAL])
+    return graph, {tensor.name: lowering.integers[tensor.dequantize][0] for tensor in quantized_tensors(program)}
 
 
 def _ending(graph: fx.Graph, further: Any) -> fx.Graph:
@@ -103,19 +99,6 @@ def _ending(graph: fx.Graph, further: Any) -> fx.Graph:
     end.args = ((end.args[0], further),)
     graph.lint()
     return graph
-
-
-def _is_rounded_again(node: fx.Node) -> bool:
-    """Whether whoever reads a quantized tensor only moves it, and rounds it to the same grid."""
-    waiting = [reader for back in node.users for reader in back.users]
-    while waiting:
-        reader = waiting.pop()
-        if reader.op != "call_function" or not (is_quantize(reader) or moves(reader)):
-            return False
-        if is_quantize(reader) and reader.args[1:3] != node.args[1:3]:
-            return False
-        waiting += [] if is_quantize(reader) else reader.users
-    return True
 
 
 def _unrounded(graph: fx.Graph, node: fx.Node) -> fx.Node:

@@ -6,45 +6,48 @@ from typing import Any
 
 from torch import fx
 
+from quaver.graph.nodes import Facts, facts_in
+
 
 @dataclass
-class GraphRewriter:
-    """The graph that grows, and what became of each node of the old one."""
+class Lowering(ABC):
+    """Rewrites a graph that says what is quantized into one that computes it on integers, as an engine does.
 
+    ``facts`` are those of the old graph's nodes. ``copies`` says what became of each of them; ``integers``, of one that
+    rounds or dequantizes, the node that computes its integers, and their step.
+    """
+
+    facts: Facts = field(default_factory=dict)
     result: fx.Graph = field(default_factory=fx.Graph)
     copies: dict[fx.Node, fx.Node] = field(default_factory=dict)
+    integers: dict[fx.Node, tuple[fx.Node, Any]] = field(default_factory=dict)
     spare: list[fx.Node] = field(default_factory=list)  # dropped at the end if nobody reads them
+
+    def run(self, graph: fx.Graph) -> fx.Graph:
+        """A copy of ``graph`` in the engine's arithmetic; without quantized ops, an equal graph."""
+        self.facts = facts_in(graph)
+        for node in graph.nodes:
+            if node not in self.copies:  # some are done with others: a batch norm with its convolution
+                computes = node.op in ("call_function", "call_module")
+                self.copies[node] = (self.lowered(node) if computes else None) or self.copy(node)
+        for node in reversed(self.spare):
+            if not node.users:
+                self.result.erase_node(node)
+        return self.result
+
+    @abstractmethod
+    def lowered(self, node: fx.Node) -> fx.Node | None:
+        """What a node that computes becomes; None where it stays as it is."""
 
     def copy(self, node: fx.Node) -> fx.Node:
         """The node as it is."""
-        twin = self.result.node_copy(node, lambda old: self.copies[old])
+        twin = self.result.node_copy(node, self.copies.__getitem__)
         twin.meta = dict(node.meta)
         return twin
 
     def call(self, function: Any, *args: Any) -> fx.Node:
         """A call of a kernel with nodes of the new graph, or of the old."""
         return self.result.call_function(function, fx.map_arg(args, lambda old: self.copies.get(old, old)))
-
-    def without_spare(self) -> fx.Graph:
-        """The new graph, less what is computed in vain."""
-        for node in reversed(self.spare):
-            if not node.users:
-                self.result.erase_node(node)
-        return self.result
-
-
-@dataclass
-class Lowering(GraphRewriter, ABC):
-    """Rewrites a graph that says what is quantized into one that computes it on integers, as an engine does.
-
-    ``integers``: of a node that rounds or dequantizes, the node that computes its integers, and their step.
-    """
-
-    integers: dict[fx.Node, tuple[fx.Node, Any]] = field(default_factory=dict)
-
-    @abstractmethod
-    def run(self, graph: fx.Graph) -> fx.Graph:
-        """A copy of ``graph`` in the engine's arithmetic; without quantized ops, an equal graph."""
 
     def became(self) -> dict[fx.Node, fx.Node]:
         """What became of each node: of one that rounds, the node that computes its integers."""

@@ -72,5 +72,4 @@ def concluded(result: Program, program: Program, *passes: Pass) -> Program:
 
 def _made_with(one: Pass) -> dict[str, Any]:
     """The options that had a say in the program, not what was merely said again."""
-    silent = {said.name for said in fields(one) if not said.repr}
-    return {name: value for name, value in vars(one).items() if name not in silent}
+    return {option.name: getattr(one, option.name) for option in fields(one) if option.repr}

@@ -24,8 +24,8 @@ from quaver.graph.nodes import (
     rank_of,
     tensor_notes,
 )
+from quaver.graph.patterns import foldable_batch_norm
 from quaver.int8.kernels import fold_batch_norm
-from quaver.int8.patterns import foldable_batch_norm
 from quaver.operators import channel_axis
 from quaver.passes.base import SaidTypes
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize

@@ -1,19 +1,19 @@
 """What the tensors of a graph are called: after the op they come from, or the input they are."""
 
+import operator
 from collections.abc import Collection
 
 from torch import fx
 
-from quaver.graph.nodes import calls, is_op
-from quaver.program import Signature
-from quaver.program.quantized_tensors import maker_name, maker_of
+from quaver.program.quantized_tensors import maker_of
 
 
-def tensor_name(node: fx.Node, graph: fx.Graph, signature: Signature) -> str:
+def tensor_name(node: fx.Node, makers: dict[fx.Node, str]) -> str:
     """``relu.output`` for what the op ``relu`` gives, ``split.output1`` for a part of it, an input's name for an input."""
-    maker = maker_of(node)
-    name = maker_name(maker, graph, signature)
-    return f"{name}.output{node.args[1] if calls(node, 'getitem') else ''}" if is_op(maker) else name
+    maker = maker_of(node, makers)
+    name = makers.get(maker, maker.name)
+    part = node.args[1] if node.target is operator.getitem else ""
+    return f"{name}.output{part}" if maker in makers and maker.op != "placeholder" else name
 
 
 def free_name(name: str, taken: Collection[str]) -> str:

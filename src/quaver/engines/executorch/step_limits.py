@@ -4,9 +4,8 @@ import math
 
 from torch import fx
 
-from quaver.graph.nodes import is_dequantize, is_quantize, packet
+from quaver.graph.nodes import clamp_bounds, is_dequantize, is_quantize, packet
 from quaver.int8.requantize import single
-from quaver.operators import clamp_bounds
 from quaver.program import Program
 from quaver.program.views import read
 
