@@ -64,7 +64,7 @@ def capture_modes(
                 raise explain(model, error) from error.with_traceback(None)
 
     shapes = {name: tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    naming = Naming(lambda name: shapes.get(name, ()))
+    naming = Naming(shapes)
     for mode, one in exported.items():
         _clean(one.graph, evaluation=mode == EVAL)
         functionalize(one.graph)

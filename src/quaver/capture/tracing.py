@@ -137,8 +137,9 @@ def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Export
                 readers[name].meta = dict(node.meta)
             node.replace_all_uses_with(readers[name])
         graph.erase_node(node)
+    own = set(readers.values())
     for node in list(graph.nodes):
-        if node.op == "get_attr" and node not in readers.values():  # the body of a torch.no_grad() block or the like
+        if node.op == "get_attr" and node not in own:  # the body of a torch.no_grad() block or the like
             constants[f"constants.{node.target}"] = traced.graph_module.get_submodule(node.target)
             node.target = f"constants.{node.target}"
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in traced.graph_signature.output_specs):

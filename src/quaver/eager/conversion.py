@@ -30,7 +30,7 @@ from quaver.passes import QuantizationFreezePass
 from quaver.passes.placement import place
 from quaver.passes.quantization_transform import is_unbatched
 from quaver.passes.quantizer_groups import Group, Plan, QuantizerSource, planned_reads
-from quaver.passes.tensor_names import free_name
+from quaver.passes.tensor_names import QuantizersByName
 from quaver.program import EVAL, InputTensor, OpPlan, Program
 from quaver.program.history import PassApplied
 from quaver.program.placements import Options
@@ -206,10 +206,10 @@ class _LiveQuantizers(QuantizerSource):
             groups += [group for _, group in here]
         return groups
 
-    def weight_title(self, parameter: str, op: OpNode, wanted: Options, placed: dict[str, Quantizer]) -> str:
+    def weight_title(self, parameter: str, op: OpNode, wanted: Options, placed: QuantizersByName) -> str:
         """The parameter's name, unless another layer's quantizer rounds the same parameter."""
         titles = [title for title, quantizer in placed.items() if quantizer is wanted[LIVE]]
-        return titles[0] if titles else free_name(parameter, placed)
+        return titles[0] if titles else placed.free_name(parameter)
 
     def quantizer(self, title: str, options: Options) -> Quantizer:
         """The layer's own."""

@@ -36,7 +36,8 @@ class Engine:
     quantizer between the two would be simulated and never executed. ``rounds_products``: it computes a product on integers
     only where the result is quantized at once. ``saturates``: on some processors it adds two products in 16 bits.
 
-    ``shows_inside``: it shows its tensors, and tells what it executes. ``remedy``: what to try where it died.
+    ``shows_inside``: it shows its tensors, and tells what it executes. ``weights``: what the file is called that holds them
+    beside a model, if one does. ``remedy``: what to try where it died.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Engine:
     rounds_products = False
     shows_inside = False
     saturates = False
+    weights = ""
     remedy = "Run it on another engine, or install another version of this one."
 
     @property
@@ -102,7 +104,7 @@ class Engine:
 
     def weights_beside(self, file: Path) -> Path | None:
         """The file beside an artefact that holds its weights, if it has one."""
-        return None
+        return file.with_name(self.weights.format(stem=file.stem, name=file.name)) if self.weights else None
 
     def load(self, file: Path, threads: int) -> "Runner":
         """A runner for a file that the engine reads."""

@@ -31,6 +31,13 @@ class Rounded(NamedTuple):
     steps: NDArray[Any]
 
 
+class Simulated(NamedTuple):
+    """What a program makes of a batch: its outputs, and the integers (without zero point) of its quantized tensors."""
+
+    outputs: list[Tensor]
+    integers: dict[str, Integers]
+
+
 @dataclass(frozen=True)
 class Simulation:
     """A frozen program that shows its inside: `run` gives its outputs and the integers of each tensor in ``scales``."""
@@ -40,11 +47,11 @@ class Simulation:
     executable: Executable
     behind: dict[tuple[str, ...], Executable] = field(default_factory=dict)
 
-    def run(self, *tensors: Tensor) -> tuple[list[Tensor], dict[str, Integers]]:
-        """Outputs, and the integers (without zero point) of every quantized tensor."""
+    def run(self, *tensors: Tensor) -> Simulated:
+        """Outputs and integers."""
         with torch.no_grad():
             outputs, integers = self.executable(*tensors)
-        return list(outputs), {name: whole.numpy() for name, whole in integers.items()}
+        return Simulated(list(outputs), {name: whole.numpy() for name, whole in integers.items()})
 
     def run_behind(
         self, given: dict[str, Integers], dropped: set[str], *tensors: Tensor

@@ -117,6 +117,20 @@ def notes_of(tensor: Any, op: Op | None = None, **facts: bool) -> dict[str, Any]
     return notes | {name: True for name, holds in facts.items() if holds} | ({} if op is None else {"op": op})
 
 
+def note_ops(graph: fx.Graph, ops: dict[fx.Node, Op]) -> None:
+    """Leave on a captured graph our notes alone, among them which nodes are these ops."""
+    for node in graph.nodes:
+        facts = {"written": is_written(node), "constant": node.op == "call_function" and is_parameter(node)}
+        node.meta = notes_of(node.meta.get("val"), ops.get(node), **facts)
+
+
+def note_constants(graph: fx.Graph) -> None:
+    """Note which calls do not depend on the input."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.all_input_nodes:
+            node.meta["constant"] = all(map(is_parameter, node.all_input_nodes))
+
+
 def note_written(node: fx.Node) -> None:
     """Note that the model writes into a node's tensor in place."""
     node.meta["written"] = True
@@ -223,6 +237,16 @@ def activation_inputs(node: fx.Node) -> list[fx.Node]:
 def reads_parameter(node: fx.Node) -> bool:
     """Whether one of an op's operands does not depend on the input."""
     return any(is_parameter(value) for value in node.all_input_nodes)
+
+
+def op_types(graph: fx.Graph, shapes: dict[str, tuple[int, ...]]) -> dict[fx.Node, str]:
+    """The types of the ops of a graph as it was captured, in order; ``shapes`` are those of what the model stores."""
+    types: dict[fx.Node, str] = {}
+    for node in graph.nodes:
+        weights = [shapes.get(value.target, ()) for value in node.args[1:2] if is_stored(value)]
+        if node.op == "call_function" and (op_type := type_of(node, *weights)) is not None:
+            types[node] = op_type
+    return types
 
 
 def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str | None:

@@ -26,10 +26,15 @@ class Lowering(ABC):
     def run(self, graph: fx.Graph) -> fx.Graph:
         """A copy of ``graph`` in the engine's arithmetic; without quantized ops, an equal graph."""
         self.facts = facts_in(graph)
-        for node in graph.nodes:
-            if node not in self.copies:  # some are done with others: a batch norm with its convolution
-                computes = node.op in ("call_function", "call_module")
-                self.copies[node] = (self.lowered(node) if computes else None) or self.copy(node)
+        for node, op in self.facts.items():
+            if node in self.copies:  # done with another, as a batch norm is with its convolution
+                continue
+            if op.kind == "quantize":  # its dequantize does the work
+                self.copies[node] = self.spared(self.copy(node))
+            elif node.op in ("call_function", "call_module"):
+                self.copies[node] = self.lowered(node) or self.copy(node)
+            else:
+                self.copies[node] = self.copy(node)
         for node in reversed(self.spare):
             if not node.users:
                 self.result.erase_node(node)
@@ -48,6 +53,11 @@ class Lowering(ABC):
     def call(self, function: Any, *args: Any) -> fx.Node:
         """A call of a kernel with nodes of the new graph, or of the old."""
         return self.result.call_function(function, fx.map_arg(args, lambda old: self.copies.get(old, old)))
+
+    def spared(self, node: fx.Node) -> fx.Node:
+        """A node that goes if nobody reads it."""
+        self.spare.append(node)
+        return node
 
     def became(self) -> dict[fx.Node, fx.Node]:
         """What became of each node: of one that rounds, the node that computes its integers."""

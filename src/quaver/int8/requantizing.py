@@ -33,10 +33,8 @@ class RequantizingLowering(Lowering):
 
     def lowered(self, node: fx.Node) -> fx.Node:
         """What integers stand for; whatever else as it is."""
-        copy = self.dequantized(node) if self.facts[node].kind == "dequantize" else self.copy(node)
-        if node.op == "call_function" and not node.is_impure():
-            self.spare.append(copy)
-        return copy
+        twin = self.dequantized(node) if self.facts[node].kind == "dequantize" else self.copy(node)
+        return twin if node.op == "call_module" or node.is_impure() else self.spared(twin)
 
     def dequantized(self, node: fx.Node) -> fx.Node:
         """What integers stand for; how the engine comes to them is decided here."""

@@ -15,7 +15,7 @@ from quaver.checking import check, number
 from quaver.engines import Engine, engine_of
 from quaver.errors import InputError, QuaverWarning, StageError
 from quaver.export import form_for
-from quaver.export.comparison import Allowed, Comparison, LayerDifference, distances
+from quaver.export.comparison import Allowed, Comparison, LayerDifference
 from quaver.machine.cpu import cpu
 from quaver.measure.accuracy import top_k_hits
 from quaver.passes import QuantizationFreezePass
@@ -218,7 +218,7 @@ class _Classes:
     def __init__(self) -> None:
         self.images = self.agreeing = self.labelled = self.excluded = 0
         self.hits = np.zeros(4, np.int64)  # top-1 and top-5, simulated and deployed
-        self.difference = self.magnitude = 0.0
+        self.magnitude = 0.0
         self.are_scores = True
 
     def add(
@@ -233,8 +233,7 @@ class _Classes:
         self.images += len(pairs[0][0])
         agrees = [one.argmax(1) == other.argmax(1) for one, other in pairs]
         self.agreeing += int(np.logical_and.reduce(agrees).sum())
-        for one, other in pairs:
-            self.difference = max(self.difference, float(distances(one, other).max(initial=0.0)))
+        for one, _ in pairs:
             self.magnitude = max(self.magnitude, float(np.abs(one).max(initial=0.0)))
         if labels is not None:
             self.labelled += len(labels)
@@ -260,7 +259,7 @@ class _Classes:
             cpu=asdict(cpu()),
             images=self.images,
             agreement=agreement,
-            largest_difference=self.difference / (self.magnitude / 127) if self.magnitude else self.difference,
+            largest_difference=comparison.largest_difference / (self.magnitude / 127 or 1),
             accuracy_simulated=accuracies[0],
             top5_simulated=accuracies[1],
             accuracy_deployed=accuracies[2],

@@ -13,7 +13,7 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass, LiftConstantsTo
 from torch import Tensor, fx
 
 from quaver.errors import EngineError, StageError
-from quaver.graph.nodes import argument, calls, clamp_bounds, is_dequantize, is_quantize, op_of, packet
+from quaver.graph.nodes import argument, calls, clamp_bounds, facts_in, op_of, packet
 from quaver.graph.patterns import pool_window
 from quaver.log_suppression import silenced
 from quaver.onnx.editing import array_of, constant, operand, replace
@@ -79,15 +79,16 @@ def for_onnx(program: Program) -> Flat:
     """The evaluation graph with what ONNX has no word for spelled out: zero points per channel, and grids below 8 bits."""
     module = program.graph_module()
     graph = module.graph
+    facts = facts_in(graph)
     for node in list(graph.nodes):
-        if is_dequantize(node) and node.target is torch.ops.quantized_decomposed.dequantize_per_channel.default:
+        if node.target is torch.ops.quantized_decomposed.dequantize_per_channel.default:
             module.register_buffer(
                 f"zeros_{node.name}", torch.zeros_like(read(module, node.args[1].target), dtype=torch.int8)
             )
             with graph.inserting_before(node):
                 zeros = graph.get_attr(f"zeros_{node.name}")
             node.args = (*node.args[:2], zeros, *node.args[3:])
-        elif is_quantize(node):
+        elif facts[node].kind == "quantize":
             x, scale, zero, low, high, dtype = node.args
             whole = torch.iinfo(dtype)
             if (low, high) != (whole.min, whole.max):
@@ -99,7 +100,7 @@ def for_onnx(program: Program) -> Flat:
                     node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
         elif calls(node, "avg_pool2d", "avg_pool3d") and argument(node, "divisor_override"):
             spell_out_divisor(graph, node)
-        elif node.op == "call_function" and packet(node) == "pad" and argument(node, "mode") == "circular":
+        elif calls(node, "pad") and argument(node, "mode") == "circular":
             spell_out_wrapping(graph, node)
     module.recompile()
     return Flat(module).eval()

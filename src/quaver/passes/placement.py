@@ -20,13 +20,12 @@ from quaver.graph.nodes import OpNode, copy_graph, is_fake_quant, ops_in, tensor
 from quaver.graph.patterns import fused_output, never_negative
 from quaver.passes.quantizer_groups import Group, Plan, QuantizerSource
 from quaver.passes.reasons import why_float
-from quaver.passes.tensor_names import free_name, tensor_name
+from quaver.passes.tensor_names import QuantizersByName, tensor_name
 from quaver.program import EVAL, TRAIN, Placements, Program, Stage
 from quaver.program.placements import Options
 from quaver.program.quantized_tensors import makers_in
 from quaver.program.reason import ONLY_IN_TRAINING, Reason
 from quaver.program.views import read, set_submodule
-from quaver.quantizers import Quantizer
 
 Ops = dict[str, dict[str, OpNode]]
 """For each mode the ops by name, as they are in graphs without quantizers."""
@@ -72,7 +71,7 @@ class _Placing:
     declined: dict[str, Reason]
     factory: QuantizerSource
     engine: Engine
-    modules: dict[str, Quantizer] = field(default_factory=dict)
+    modules: QuantizersByName = field(default_factory=QuantizersByName)
     weights: dict[str, str] = field(default_factory=dict)
     roles: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     calls: dict[tuple[str, fx.Node], fx.Node] = field(default_factory=dict)
@@ -182,7 +181,7 @@ class _Placing:
         return node
 
     def tensor_name(self, node: fx.Node) -> str:
-        return free_name(tensor_name(node, self.makers), self.modules)
+        return self.modules.free_name(tensor_name(node, self.makers))
 
     # what is left
 

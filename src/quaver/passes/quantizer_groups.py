@@ -8,6 +8,7 @@ from torch import Tensor, fx
 
 from quaver.graph.nodes import OpNode, argument, results
 from quaver.operators import channel_axis
+from quaver.passes.tensor_names import QuantizersByName
 from quaver.program import OpPlan, Program
 from quaver.program.placements import Options
 from quaver.quantizers import PACT, Quantizer
@@ -71,7 +72,7 @@ class QuantizerSource:
             for tensors in members.values()
         ]
 
-    def weight_title(self, parameter: str, op: OpNode, wanted: Options, placed: dict[str, Quantizer]) -> str:
+    def weight_title(self, parameter: str, op: OpNode, wanted: Options, placed: QuantizersByName) -> str:
         """The parameter's own name, and another where it is used along two axes."""
         other, axis = placed.get(parameter), channel_axis(op.type)
         return parameter if other is None or other.axis in (None, axis) else f"{parameter}_axis{axis % 2}"

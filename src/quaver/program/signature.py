@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ class Signature:
     in_spec: pytree.TreeSpec
     out_specs: dict[str, pytree.TreeSpec]
 
-    @property
+    @cached_property
     def tensors(self) -> list[InputTensor]:
         """The tensor inputs, in order."""
         return [leaf for leaf in self.inputs if isinstance(leaf, InputTensor)]

@@ -27,11 +27,6 @@ class OpenVINOLowering(Lowering):
     # what was added to them, in steps of the other operand
     sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(default_factory=dict)
 
-    def spared(self, node: fx.Node) -> fx.Node:
-        """A node that goes if nobody reads it."""
-        self.spare.append(node)
-        return node
-
     def lowered(self, node: fx.Node) -> fx.Node | None:
         """What an op becomes; None where it stays as it is."""
         op = self.facts[node]
@@ -39,8 +34,6 @@ class OpenVINOLowering(Lowering):
             return self.fake_quant(node)
         if op.kind == "dequantize":
             return self.dequantize(node)
-        if op.kind == "quantize":  # its dequantize does the work
-            return self.spared(self.copy(node))
         whole = [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
         if op.is_layer and whole[1]:
             return self.biased(node)
@@ -156,8 +149,8 @@ class OpenVINOLowering(Lowering):
         """A convolution or linear layer, with its batch norm."""
         weight, weight_scale = self.integers[node.args[1]]  # type: ignore[index]
         x, x_scale = self.integers.get(node.args[0], (node.args[0], 1.0))  # type: ignore[arg-type]
-        bias, arguments, channels = argument(node, "bias"), tuple(node.args[3:]), self.facts[node].weight.output_axis
         norm = foldable_batch_norm(node)
+        bias, arguments, channels = argument(node, "bias"), tuple(node.args[3:]), self.facts[node].weight.output_axis
         if norm is not None:
             statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var", "eps")]
             folded = self.call(kernels.fold_batch_norm, weight_scale, bias, *map(self.early, statistics))
