@@ -13,7 +13,7 @@ from quaver.passes.placement import Ops
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
 from quaver.passes.quantizer_groups import Plan
 from quaver.program import EVAL, TRAIN, OpPlan
-from quaver.program.reason import Because, Reason
+from quaver.program.reason import READ_IN_FLOAT, Because, Reason
 
 WITHOUT_WEIGHT = OP_TYPES - WEIGHTED
 
@@ -79,4 +79,4 @@ class AddQuantDequantPass(InputQuantizers):
                 useful.add(op.node)
             elif name in plan:
                 del plan[name]
-                declined[name] = Because("no quantized op computes on its output")
+                declined[name] = READ_IN_FLOAT

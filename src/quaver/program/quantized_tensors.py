@@ -1,5 +1,6 @@
 """The quantized tensors of a frozen program: their names, in it and in every artefact made of it, and their grids."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from torch import fx
 
-from quaver.graph.nodes import facts_in, ops_in
+from quaver.graph.nodes import Facts, facts_in, ops_in
 from quaver.program.program import EVAL, Program
 from quaver.program.signature import Signature
 
@@ -53,8 +54,7 @@ def _quantized_tensors(graph: fx.Graph, signature: Signature) -> Iterable[Quanti
     rounding: list[Any] = [node for node, op in facts.items() if op.kind == "quantize"]
     for node in rounding:
         source, step, zero, low, high = node.args[:5]
-        read = [value for value in source.all_input_nodes if facts[value].kind == "dequantize"]
-        is_moved = source in makers and facts[source].kind == "move" and bool(read) and read[0].args[1] == step
+        moved = _moved_from(node, facts) if source in makers else []
         maker = maker_of(source, makers)
         own_name = makers.get(maker, maker.name)
         name = numbered(own_name, tensors)
@@ -67,9 +67,25 @@ def _quantized_tensors(graph: fx.Graph, signature: Signature) -> Iterable[Quanti
             step=step,
             low=low - zero,
             high=high - zero,
-            moved_from=read[0] if is_moved else None,
+            moved_from=moved[0] if moved else None,
         )
     return tensors.values()
+
+
+def _moved_from(quantize: fx.Node, facts: Facts) -> list[fx.Node]:
+    """The dequantize nodes of the tensors on the same grid that an op only moved to where they are rounded again."""
+    source: Any = quantize.args[0]
+    read = source.all_input_nodes if facts[source].kind == "move" else []
+    return [value for value in read if facts[value].kind == "dequantize" and value.args[1] == quantize.args[1]]
+
+
+def on_one_grid(graph: fx.Graph) -> list[list[fx.Node]]:
+    """The quantize nodes of a frozen graph, those with one step together: one quantizer's, or tensors always zero."""
+    by_step: dict[Any, list[fx.Node]] = defaultdict(list)
+    for node, op in facts_in(graph).items():
+        if op.kind == "quantize":
+            by_step[node.args[1]].append(node)
+    return list(by_step.values())
 
 
 def makers_in(graph: fx.Graph, signature: Signature) -> dict[fx.Node, str]:
