@@ -18,6 +18,7 @@ ORDER = [
     "formats",
     "stores",
     "log_suppression",
+    "garbage",
     "machine",
     "grid",
     "operators",

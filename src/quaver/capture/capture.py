@@ -13,6 +13,7 @@ from quaver.capture.functionalize import functionalize, mark_written
 from quaver.capture.naming import Naming
 from quaver.capture.tracing import Exported, export
 from quaver.errors import CaptureError, InputError
+from quaver.garbage import without_collecting
 from quaver.graph.nodes import packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
@@ -35,6 +36,7 @@ def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any
     return capture_modes(model, example_inputs, example_kwargs, (EVAL, TRAIN))
 
 
+@without_collecting()
 def capture_modes(
     model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None, modes: tuple[str, ...]
 ) -> Program:

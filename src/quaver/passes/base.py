@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from quaver.checking import names, or_none
 from quaver.config.options import Checked
 from quaver.errors import StageError
+from quaver.garbage import without_collecting
 from quaver.operators import OP_TYPES, WEIGHTED
 from quaver.passes.said_again import PLACE, SCOPE, refuse_fewer_types, refuse_other_place, said_again
 from quaver.program import Program, Stage
@@ -24,6 +25,7 @@ class Pass(ABC):
     scope: Any = said_again(SCOPE, "Accepted as None: a program holds its own tensors.")
     place: Any = said_again(PLACE, "The device that the program is on; program.to(device) moves it.")
 
+    @without_collecting()
     def apply(self, program: Program) -> Program:
         """The program with this pass applied; the one given is left as it was."""
         self.check(program)
