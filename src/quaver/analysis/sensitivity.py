@@ -100,9 +100,9 @@ class Scoring:
         signal = noise = 0.0
         right = 0
         for (_, labels), outputs, expected in zip(self.batches, results, self.reference, strict=True):
-            for one, other in zip(outputs, expected, strict=True):
+            for output, other in zip(outputs, expected, strict=True):
                 signal += float(other.double().square().sum())
-                noise += float((one.double() - other.double()).nan_to_num(1e30, 1e30, 1e30).square().sum())
+                noise += float((output.double() - other.double()).nan_to_num(1e30, 1e30, 1e30).square().sum())
             if self.logits:
                 wanted = expected[0].argmax(1) if not self.labelled or labels is None else labels.to(outputs[0].device)
                 right += int((outputs[0].argmax(1) == wanted)[outputs[0].isfinite().all(1)].sum())
@@ -158,7 +158,7 @@ def propose(
         low, high = (low, middle) if enough(tried(order[:middle])) else (middle + 1, high)
     chosen = order[:low]
     for scope in reversed(chosen[:-1]):
-        fewer = [one for one in chosen if one != scope]
+        fewer = [other for other in chosen if other != scope]
         if enough(tried(fewer)):
             chosen = fewer
     score = tried(chosen)

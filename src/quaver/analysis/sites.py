@@ -61,9 +61,9 @@ class Weight:
 
 def activations(program: Program) -> list[Site]:
     """Every activation that is rounded or observed, in the order of the graph."""
-    found = list(_rounded(program)) if program.placements.quantizers else list(_frozen(program))
-    taken = {site.node for site in found}
-    return found + [site for site in _observed(program) if site.node not in taken]
+    sites = list(_rounded(program)) if program.placements.quantizers else list(_frozen(program))
+    taken = {site.node for site in sites}
+    return sites + [site for site in _observed(program) if site.node not in taken]
 
 
 def _rounded(program: Program) -> Iterator[Site]:

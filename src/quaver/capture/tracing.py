@@ -67,7 +67,7 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
     tensors = [leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor)]
     if any(free):
         # A batch of one would be taken for a constant: trace with two of it.
-        several = [torch.cat([t, t]) if one and t.shape[0] == 1 else t for t, one in zip(tensors, free, strict=True)]
+        several = [torch.cat([t, t]) if is_free and t.shape[0] == 1 else t for t, is_free in zip(tensors, free, strict=True)]
         try:
             traced = _trace(flat, several, free)
         except Exception:  # whatever it is, tracing with the batch as given decides whether it matters
@@ -78,7 +78,7 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
 
 
 def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProgram:
-    shapes = (tuple({0: Dim.AUTO} if one else None for one in free),)
+    shapes = (tuple({0: Dim.AUTO} if is_free else None for is_free in free),)
     # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
     with traceback.preserve_node_meta(), without_logs(logging.CRITICAL), redirect_stderr(StringIO()):
         traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)

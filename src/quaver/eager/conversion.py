@@ -223,10 +223,10 @@ def _source(node: fx.Node) -> fx.Node:
     return node
 
 
-def _alike(one: Quantizer, other: Quantizer) -> bool:
+def _alike(first: Quantizer, other: Quantizer) -> bool:
     """Whether two quantizers give one tensor the same integers."""
-    if one is other:
+    if first is other:
         return True
-    custom = any(quantizer.made_of[0] is not None for quantizer in (one, other))
-    same = one.options() == other.options() and one.quantizing == other.quantizing
-    return not custom and same and torch.equal(one.threshold, other.threshold)
+    custom = any(quantizer.made_of[0] is not None for quantizer in (first, other))
+    same = first.options() == other.options() and first.quantizing == other.quantizing
+    return not custom and same and torch.equal(first.threshold, other.threshold)

@@ -43,7 +43,8 @@ def compare(program: Program, file: Path, engine: Engine, run: Runner) -> dict[s
             "Nothing was written. Please report it, with the network if you can."
         )
     elif failures:
-        share = max(one.beyond / one.size for one in (*comparison.layers(), *comparison.results()) if one.size)
+        differences = (*comparison.layers(), *comparison.results())
+        share = max(tensor.beyond / tensor.size for tensor in differences if tensor.size)
         warn(f"{_first_of(failures)} At most {100 * share:.2g} % of a tensor, and so little: sums rounded in another order.")
     noise = comparison.signal_to_noise_db
     return {
@@ -120,10 +121,10 @@ def _input(leaf: InputTensor, count: int, ends: tuple[float, float] | None, gene
 
 def _ranges(program: Program) -> dict[int, tuple[float, float]]:
     """The ends of each input's range, by its place: of those that are quantized."""
-    found: dict[int, tuple[float, float]] = {}
+    ranges: dict[int, tuple[float, float]] = {}
     inputs = [node for node in program.graphs[EVAL].nodes if node.op == "placeholder"]
     for place, node in enumerate(inputs):
         for reader in filter(is_quantize, node.users):
             _, scale, zero, low, high = reader.args[:5]
-            found[place] = (low - zero) * scale, (high - zero) * scale
-    return found
+            ranges[place] = (low - zero) * scale, (high - zero) * scale
+    return ranges

@@ -154,7 +154,7 @@ class Comparison:
         ours, integers = simulated or self.simulation.run(*tensors)
         arrays = [tensor.numpy() for tensor in tensors]
         got = self.run(*arrays)
-        outputs, deployed = [one.numpy() for one in ours], list(got if isinstance(got, tuple) else (got,))
+        outputs, deployed = [output.numpy() for output in ours], list(got if isinstance(got, tuple) else (got,))
         self._refuse_other_shapes(dict(zip(self.output_names, outputs, strict=True)), deployed)
         self._count_noise(outputs, deployed)
         if self.inside is None:
@@ -173,7 +173,7 @@ class Comparison:
         for name, whole in shown.items():
             excess = _excess(integers[name], behind[name], whole) if self.is_held else None
             self.tensors[name].add(integers[name], whole, excess, self.allowed.at(self.exact[name]))
-        self._count_outputs(outputs, deployed, [one.numpy() for one in behind_outputs], shown_outputs)
+        self._count_outputs(outputs, deployed, [output.numpy() for output in behind_outputs], shown_outputs)
         return outputs, deployed
 
     def _refuse_other_shapes(self, ours: dict[str, NDArray[Any]], theirs: Sequence[NDArray[Any]]) -> None:
@@ -224,13 +224,14 @@ class Comparison:
 
     def failures(self) -> list[str]:
         """What is wrong, tensor by tensor."""
-        found = [words for one in self._differences() if (words := one.failure(self.allowed))]
-        return found or ([] if self.all_exact else self._lost_in_noise())
+        failures = [failure for tensor in self._differences() if (failure := tensor.failure(self.allowed))]
+        return failures or ([] if self.all_exact else self._lost_in_noise())
 
     def clear_failures(self) -> list[str]:
         """Those that come of no rare rounding."""
-        found = [words for one in self._differences() if not one.is_rare and (words := one.failure(self.allowed))]
-        return found or self._lost_in_noise()
+        clear = [tensor for tensor in self._differences() if not tensor.is_rare]
+        failures = [failure for tensor in clear if (failure := tensor.failure(self.allowed))]
+        return failures or self._lost_in_noise()
 
     def _differences(self) -> list[LayerDifference]:
         return [*self.layers(), *self.results()]

@@ -65,8 +65,8 @@ class Simulation:
             self.behind[tuple(given)] = self._behind(list(given), dropped)
         values = [torch.from_numpy(whole) for whole in given.values()]
         with torch.no_grad():
-            outputs, found = self.behind[tuple(given)](*tensors, *values)
-        return list(outputs), {name: Rounded(*(value.numpy() for value in found[name])) for name in self.scales}
+            outputs, rounded = self.behind[tuple(given)](*tensors, *values)
+        return list(outputs), {name: Rounded(*(value.numpy() for value in rounded[name])) for name in self.scales}
 
     def _behind(self, given: list[str], dropped: set[str]) -> Executable:
         graph, whole = _lowered(self.program)
@@ -144,13 +144,13 @@ class Inside:
     def run(self, *batch: NDArray[Any]) -> tuple[list[NDArray[Any]], dict[str, Integers]]:
         """Outputs, and the integers (without zero point) of every quantized tensor."""
         outputs: list[NDArray[Any]] = []
-        found: dict[str, Integers] = {}
+        integers: dict[str, Integers] = {}
         for part in self.parts:
             got = part.run(*batch)
             values = list(got if isinstance(got, tuple) else (got,))
             outputs += values[: part.own]
-            found |= {name: _whole(values[place] / self.scales[name]) for name, place in part.places.items()}
-        return outputs, {name: found[name] for name in self.names}
+            integers |= {name: _whole(values[place] / self.scales[name]) for name, place in part.places.items()}
+        return outputs, {name: integers[name] for name in self.names}
 
 
 def _whole(steps: NDArray[Any]) -> Integers:

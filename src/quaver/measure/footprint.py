@@ -70,8 +70,8 @@ def _bytes(field: str) -> int | None:
         lines = STATUS.read_text().splitlines()
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
-    return int(found[0]) * 1024 if found else None
+    sizes = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
+    return int(sizes[0]) * 1024 if sizes else None
 
 
 if __name__ == "__main__":

@@ -67,11 +67,11 @@ def concluded(result: Program, program: Program, *passes: Pass) -> Program:
     """What passes made of a program: its graphs checked, the passes in its history."""
     for graph in result.graphs.values():
         graph.lint()
-    applied = [PassApplied.of(type(one).__qualname__, _made_with(one)) for one in passes]
-    result.history = (*program.history, *applied)
+    steps = [PassApplied.of(type(applied).__qualname__, _made_with(applied)) for applied in passes]
+    result.history = (*program.history, *steps)
     return result
 
 
-def _made_with(one: Pass) -> dict[str, Any]:
+def _made_with(applied: Pass) -> dict[str, Any]:
     """The options that had a say in the program, not what was merely said again."""
-    return {option.name: getattr(one, option.name) for option in fields(one) if option.repr}
+    return {option.name: getattr(applied, option.name) for option in fields(applied) if option.repr}

@@ -152,9 +152,9 @@ def plain_form(program: Program, name: str, custom: CustomQuantizer, rank: int, 
         return custom.plain_activation(rank, device)
     custom = copy.deepcopy(custom).eval()
     values = custom(read(program, program.placements.weights[name])).detach().float()
-    found = custom.plain_weight(values)
-    found.preprocess = custom
-    return found
+    plain = custom.plain_weight(values)
+    plain.preprocess = custom
+    return plain
 
 
 def traced_function(function: nn.Module, tensor: str, rank: int, device: torch.device) -> Program:

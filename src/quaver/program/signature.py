@@ -108,5 +108,5 @@ class _Dot:
 
 def _outline(spec: pytree.TreeSpec) -> str:
     args, kwargs = pytree.tree_unflatten([_Dot()] * spec.num_leaves, spec)
-    words = [str(arg) for arg in args] + [f"{name}={value}" for name, value in kwargs.items()]
-    return f"({', '.join(words)})"
+    arguments = [str(arg) for arg in args] + [f"{name}={value}" for name, value in kwargs.items()]
+    return f"({', '.join(arguments)})"

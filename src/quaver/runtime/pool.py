@@ -51,10 +51,10 @@ class Pool(Generic[One]):
                 self._making = False
                 self._back.notify()
 
-    def give(self, one: One) -> None:
+    def give(self, item: One) -> None:
         """Lend it to the next."""
         with self.lock:
-            self.idle.append(one)
+            self.idle.append(item)
             self._back.notify()
 
 

@@ -162,8 +162,8 @@ def stored_weight(node: fx.Node) -> fx.Node | None:
 
 def float_weights(graph: fx.Graph) -> list[str]:
     """The ops whose integer weights XNNPACK cannot use, by name: it computes them in float."""
-    found = [node for node in graph.nodes if stored_weight(node) is not None and weight_in_int8(node) is None]
-    return [op_of(node).name for node in found]
+    weighted = [node for node in graph.nodes if stored_weight(node) is not None and weight_in_int8(node) is None]
+    return [op_of(node).name for node in weighted]
 
 
 def settle_bounds(module: fx.GraphModule, node: fx.Node) -> None:
