@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from torch import fx
 
-from quaver.graph.nodes import Facts, facts_in, ops_in
+from quaver.graph.nodes import Facts, facts_in, ops_by_name
 from quaver.program.program import EVAL, Program
 from quaver.program.signature import Signature
 
@@ -92,7 +92,7 @@ def makers_in(graph: fx.Graph, signature: Signature) -> dict[fx.Node, str]:
     """What the tensors of a graph come from, its inputs and its ops, by what they are called."""
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     names = {node: leaf.name for node, leaf in zip(inputs, signature.tensors, strict=True)}
-    return names | {op.node: name for name, op in ops_in(graph).items()}
+    return names | {node: name for name, node in ops_by_name(graph).items()}
 
 
 def maker_of(node: fx.Node, makers: Collection[fx.Node]) -> fx.Node:
