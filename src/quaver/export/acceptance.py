@@ -13,8 +13,8 @@ from quaver.errors import EngineError, InputError, QuaverWarning
 from quaver.export.comparison import Allowed, Comparison
 from quaver.export.full_range import saturates_here
 from quaver.export.integers import Simulated, Simulation
-from quaver.graph.nodes import is_quantize
 from quaver.program import EVAL, Program
+from quaver.program.quantized_tensors import quantized_tensors
 from quaver.program.signature import InputTensor
 from quaver.runtime import Runner
 
@@ -121,10 +121,6 @@ def _input(leaf: InputTensor, count: int, ends: tuple[float, float] | None, gene
 
 def _ranges(program: Program) -> dict[int, tuple[float, float]]:
     """The ends of each input's range, by its place: of those that are quantized."""
-    ranges: dict[int, tuple[float, float]] = {}
     inputs = [node for node in program.graphs[EVAL].nodes if node.op == "placeholder"]
-    for place, node in enumerate(inputs):
-        for reader in filter(is_quantize, node.users):
-            _, scale, zero, low, high = reader.args[:5]
-            ranges[place] = (low - zero) * scale, (high - zero) * scale
-    return ranges
+    rounded = [tensor for tensor in quantized_tensors(program) if tensor.quantize.args[0] in inputs]
+    return {inputs.index(tensor.maker): (tensor.low * tensor.step, tensor.high * tensor.step) for tensor in rounded}

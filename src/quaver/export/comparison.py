@@ -11,7 +11,7 @@ from torch import Tensor
 
 from quaver.engines import Engine
 from quaver.errors import InputError
-from quaver.export.exactness import exactness, rounds_elsewhere
+from quaver.export.exactness import exactness
 from quaver.export.integers import Inside, Integers, Rounded, Simulated, simulation
 from quaver.program import Program
 from quaver.runtime import Runner
@@ -121,8 +121,8 @@ class Comparison:
     ) -> None:
         own = run.engine == engine.package  # a file may be read by another engine, in whose arithmetic it is not
         self.run, self.allowed = run, allowed
-        self.is_held = own and not rounds_elsewhere(program, engine)
-        claims, self.exact_outputs = exactness(program, engine)
+        claims, self.exact_outputs, elsewhere = exactness(program, engine)
+        self.is_held = own and not elsewhere
         if not engine.is_exact_here(provenance(file)):
             claims = dict.fromkeys(claims, False)
         self.all_exact = self.is_held and bool(claims) and all(claims.values())

@@ -7,7 +7,7 @@ What is claimed here is what `benchmarks/engine_patterns.py` measures.
 """
 
 import platform
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import fx
 
@@ -18,17 +18,29 @@ from quaver.program import EVAL, Program
 from quaver.program.quantized_tensors import quantized_tensors
 
 
-def exactness(program: Program, engine: Engine) -> tuple[dict[str, bool], list[bool]]:
-    """For each quantized tensor of a program in its engine's form, and for each output: is it claimed bit for bit, given
-    the quantized tensors in front of it? A sum or an average that nothing rounds is not: its last bit is the engine's own.
+class Claims(NamedTuple):
+    """What is claimed bit for bit, given the quantized tensors in front of it: which quantized tensors, and which outputs.
+
+    A sum or an average that nothing rounds is not: its last bit is the engine's own. ``elsewhere``: the program rounds where
+    the engine does not, so that nothing can be held to it.
     """
+
+    tensors: dict[str, bool]
+    outputs: list[bool]
+    elsewhere: bool
+
+
+def exactness(program: Program, engine: Engine) -> Claims:
+    """What is claimed of a program in its engine's form."""
     graph = program.graphs[EVAL]
     facts = facts_in(graph)
     exact = _with_the_same_bits(facts, parameters_in(graph), engine)
     outputs: Any = graph.output_node().args[0]
-    return {tensor.name: tensor.quantize in exact for tensor in quantized_tensors(program)}, [
-        not isinstance(value, fx.Node) or (value in exact and not _ends_in_a_sum(value, facts)) for value in outputs
-    ]
+    return Claims(
+        {tensor.name: tensor.quantize in exact for tensor in quantized_tensors(program)},
+        [not isinstance(value, fx.Node) or (value in exact and not _ends_in_a_sum(value, facts)) for value in outputs],
+        engine.fuses_add and _rounds_between_layer_and_sum(facts),
+    )
 
 
 def _ends_in_a_sum(value: fx.Node, facts: Facts) -> bool:
@@ -46,12 +58,11 @@ def _ends_in_a_sum(value: fx.Node, facts: Facts) -> bool:
     return False
 
 
-def rounds_elsewhere(program: Program, engine: Engine) -> bool:
-    """Whether a program rounds where the engine does not: between a layer and the sum behind it, made for another engine."""
-    facts = facts_in(program.graphs[EVAL])
+def _rounds_between_layer_and_sum(facts: Facts) -> bool:
+    """Whether a program does, as one made for another engine may."""
     sums = [node for node, op in facts.items() if op.type == "elementwise_add" and isinstance(node.args[1], fx.Node)]
     operands = [value for node in sums if on_integers(node, facts) for value in node.args[:2]]
-    return engine.fuses_add and any(_is_rounded_layer(value, facts) for value in operands)
+    return any(_is_rounded_layer(value, facts) for value in operands)
 
 
 def _is_rounded_layer(back: Any, facts: Facts) -> bool:

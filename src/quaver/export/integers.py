@@ -14,7 +14,7 @@ from quaver.engines.inspection import Revealed
 from quaver.errors import EngineError
 from quaver.int8.kernels import IN_STEPS
 from quaver.program import EVAL, Program
-from quaver.program.quantized_tensors import quantized_tensors, rounded_again
+from quaver.program.quantized_tensors import QuantizedTensor, quantized_tensors, rounded_again
 from quaver.program.views import Executable
 from quaver.runtime.artefact import provenance
 
@@ -69,7 +69,7 @@ class Simulation:
         return list(outputs), {name: Rounded(*(value.numpy() for value in rounded[name])) for name in self.scales}
 
     def _behind(self, given: list[str], dropped: set[str]) -> Executable:
-        graph, whole = _lowered(self.program)
+        graph, whole = _lowered(self.program, quantized_tensors(self.program))
         shown = {name: (node, _unrounded(graph, node)) for name, node in whole.items()}
         last = [node for node in graph.nodes if node.op == "placeholder"][-1]
         for number, name in enumerate(given):
@@ -88,16 +88,16 @@ def simulation(program: Program, *, inside: bool = True) -> Simulation:
 
     Without ``inside`` they are let go as soon as they are used: the integers of a large batch are many.
     """
-    graph, whole = _lowered(program)
-    scales = {tensor.name: tensor.step for tensor in quantized_tensors(program) if inside}
-    return Simulation(program, scales, Executable(program, _ending(graph, whole if inside else {})))
+    tensors = quantized_tensors(program) if inside else []
+    graph, whole = _lowered(program, tensors)
+    return Simulation(program, {tensor.name: tensor.step for tensor in tensors}, Executable(program, _ending(graph, whole)))
 
 
-def _lowered(program: Program) -> tuple[fx.Graph, dict[str, fx.Node]]:
-    """The graph as the program computes it, and the node in it that computes the integers of each quantized tensor."""
+def _lowered(program: Program, tensors: list[QuantizedTensor]) -> tuple[fx.Graph, dict[str, fx.Node]]:
+    """The graph as the program computes it, and the nodes in it that compute the integers of these tensors."""
     lowering = program.engine.lowering()
     graph = lowering.run(program.graphs[EVAL])
-    return graph, {tensor.name: lowering.integers[tensor.dequantize][0] for tensor in quantized_tensors(program)}
+    return graph, {tensor.name: lowering.integers[tensor.dequantize][0] for tensor in tensors}
 
 
 def _ending(graph: fx.Graph, further: Any) -> fx.Graph:

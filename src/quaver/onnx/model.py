@@ -79,16 +79,14 @@ def for_onnx(program: Program) -> Flat:
     """The evaluation graph with what ONNX has no word for spelled out: zero points per channel, and grids below 8 bits."""
     module = program.graph_module()
     graph = module.graph
+    for node in graph.find_nodes(op="call_function", target=torch.ops.quantized_decomposed.dequantize_per_channel.default):
+        zeros = torch.zeros_like(read(module, node.args[1].target), dtype=torch.int8)
+        module.register_buffer(f"zeros_{node.name}", zeros)
+        with graph.inserting_before(node):
+            node.update_arg(2, graph.get_attr(f"zeros_{node.name}"))
     facts = facts_in(graph)
     for node in list(graph.nodes):
-        if node.target is torch.ops.quantized_decomposed.dequantize_per_channel.default:
-            module.register_buffer(
-                f"zeros_{node.name}", torch.zeros_like(read(module, node.args[1].target), dtype=torch.int8)
-            )
-            with graph.inserting_before(node):
-                zeros = graph.get_attr(f"zeros_{node.name}")
-            node.args = (*node.args[:2], zeros, *node.args[3:])
-        elif facts[node].kind == "quantize":
+        if facts[node].kind == "quantize":
             x, scale, zero, low, high, dtype = node.args
             whole = torch.iinfo(dtype)
             if (low, high) != (whole.min, whole.max):

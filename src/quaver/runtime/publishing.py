@@ -74,10 +74,10 @@ def _bring(folder: Path) -> None:
         return
     sync_folder(folder)  # from here on it is the new ones that count
     files = [file for file in incoming.glob("*/*") if not file.is_symlink() and not file.name.startswith(".")]
-    of_networks = suffixes()  # from a folder that somebody else made, nothing else
+    of_networks, beside = suffixes(), weights_beside(files)  # from a folder that somebody else made, nothing else
     networks = [file for file in files if file.suffix in of_networks]
     origins = [file for file in files if file.suffix == ".json" and file.with_suffix("").suffix in of_networks]
-    weights = {network: beside for network, beside in weights_beside(networks).items() if beside in files}
+    weights = {network: file for network, file in beside.items() if file in files}
     for network in weights:  # one must not meet another's weights: rather none for a moment
         if not (folder / network.name).is_symlink():
             (folder / network.name).unlink(missing_ok=True)
