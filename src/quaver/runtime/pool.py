@@ -15,12 +15,12 @@ class Pool(Generic[One]):
     """Copies of something that serves one thread at a time, made as they are needed: ``take`` one, ``give`` it back.
 
     When all are lent, another is made, by one thread at a time: the others take what comes back meanwhile. There are never
-    more than the processor has cores for, with so many threads each. Who takes alone always gets the same one.
+    more than ``most``. Who takes alone always gets the same one.
     """
 
-    def __init__(self, make: Callable[[], One], threads: int) -> None:
+    def __init__(self, make: Callable[[], One], most: int) -> None:
         self.make = make
-        self.most = at_once(threads)
+        self.most = most
         self.idle: list[One] = []
         self.renew()
         _POOLS.add(self)
@@ -51,10 +51,10 @@ class Pool(Generic[One]):
                 self._making = False
                 self._back.notify()
 
-    def give(self, item: One) -> None:
+    def give(self, one: One) -> None:
         """Lend it to the next."""
         with self.lock:
-            self.idle.append(item)
+            self.idle.append(one)
             self._back.notify()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from quaver.errors import EngineError, InputError, StorageError
-from quaver.runtime.pool import Pool
+from quaver.runtime.pool import Pool, at_once
 from quaver.runtime.runner import Array, Input, Runner
 
 # Float layers stay float32: on processors with AMX the plugin would otherwise run them in bfloat16, and an int8 program's
@@ -84,7 +84,7 @@ class OpenVINORunner(Runner):
             Input(port.get_any_name(), tuple(_size(size) for size in port.partial_shape), port.element_type.to_dtype())
             for port in model.inputs
         ]
-        self._threads = threads
+        self._most = at_once(threads)
         self._any = self._requests(model)
         self._first: dict[Shapes, Pool[Any]] = {}
         self._carried: set[Shapes] = set()
@@ -122,7 +122,7 @@ class OpenVINORunner(Runner):
         self._carried.add(shapes)
 
     def _requests(self, model: Any) -> Pool[Any]:
-        return Pool(partial(_compiled, model, self.options), self._threads)
+        return Pool(partial(_compiled, model, self.options), self._most)
 
 
 def _compiled(model: Any, options: dict[str, str]) -> Any:
