@@ -94,9 +94,9 @@ def texts() -> Rule:
     return Rule("a string or a list of strings, none of them empty: that would be in every name", allows)
 
 
-def names(known: Iterable[str]) -> Rule:
+def names(allowed: Iterable[str]) -> Rule:
     """A list of known names, or one of them."""
-    choices = tuple(sorted(known))
+    choices = tuple(sorted(allowed))
 
     def allows(value: Any) -> bool:
         return isinstance(value, str | list | tuple) and all(item in choices for item in several(value))
@@ -120,21 +120,21 @@ def anything() -> Rule:
 
 def check(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:
     """Raise one `ConfigError` that lists every option that is unknown or has a value it cannot have."""
-    found = problems(where, options, rules)
-    if found:
-        raise ConfigError("\n".join(found))
+    wrong = problems(where, options, rules)
+    if wrong:
+        raise ConfigError("\n".join(wrong))
 
 
 def problems(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) -> list[str]:
     """What is wrong with the options, a line each."""
-    found = []
+    wrong = []
     for key, value in options.items():
         if key not in rules:
-            found.append(f"{where}: has no key {shown(key)}.{nearest(key, rules)} Known keys: {', '.join(sorted(rules))}.")
+            wrong.append(f"{where}: has no key {shown(key)}.{nearest(key, rules)} Known keys: {', '.join(sorted(rules))}.")
         elif not rules[key].allows(value):
             hint = _nearest_value(value, rules[key])
-            found.append(f"{where}: {key}={shown(value)}: takes {rules[key].words}.{hint}")
-    return found
+            wrong.append(f"{where}: {key}={shown(value)}: takes {rules[key].words}.{hint}")
+    return wrong
 
 
 def shown(value: Any) -> str:
@@ -143,9 +143,9 @@ def shown(value: Any) -> str:
     return written if len(written) <= _SHOWN else f"{written[:_SHOWN]}…"
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, choices: Iterable[str]) -> str:
     """`` Did you mean 'x'?`` or nothing."""
-    close = get_close_matches(str(word)[:_SHOWN], list(known), n=1)
+    close = get_close_matches(str(word)[:_SHOWN], list(choices), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -1,6 +1,6 @@
 """What "8-bit" means: the set of integers a tensor is rounded onto."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quaver.errors import ConfigError
 
@@ -9,7 +9,7 @@ BITS = range(2, 9)
 
 @dataclass(frozen=True)
 class Grid:
-    """The integers ``low … high``, evenly spaced, with zero always among them.
+    """The integers ``low … high``, evenly spaced, with zero always among them; a threshold lies exactly on ``high``.
 
     A signed grid is symmetric (−127 … 127 at 8 bits: −128 is left out, so that a tensor and its negative round alike).
     With ``narrow=False`` it is the grid of an engine's activations: the whole two's complement range (−128 … 127), and a
@@ -25,23 +25,13 @@ class Grid:
     signed: bool = True
     narrow: bool = True
     ends: tuple[int, int] | None = None
+    low: int = field(init=False, repr=False, compare=False)
+    high: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.bits, int) or isinstance(self.bits, bool) or self.bits not in BITS:
             raise ConfigError(f"bits={self.bits!r}: a quantizer takes {BITS[0]} to {BITS[-1]} bits.")
-
-    @property
-    def high(self) -> int:
-        """The largest integer; a threshold lies exactly on it."""
-        if self.ends is not None:
-            return self.ends[1]
-        return (1 << (self.bits - 1 if self.signed else self.bits)) - 1
-
-    @property
-    def low(self) -> int:
-        """The smallest integer."""
-        if self.ends is not None:
-            return self.ends[0]
-        if not self.signed:
-            return 0
-        return -self.high if self.narrow else -self.high - 1
+        high = (1 << (self.bits - 1 if self.signed else self.bits)) - 1
+        low = 0 if not self.signed else -high if self.narrow else -high - 1
+        for name, end in zip(("low", "high"), self.ends or (low, high), strict=True):
+            object.__setattr__(self, name, end)

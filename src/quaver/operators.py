@@ -1,24 +1,24 @@
-"""What the ops of a graph are called, and what each means to quantization: a row of facts per op, and questions to ask.
+"""What the ops of a graph are called, and what each means to quantization: a row of facts per op.
 
 Rows go by the op's name in aten (its packet: ``conv2d``, ``hardswish``). Types are the names that users of the field know:
 ``depthwise_conv2d``, ``mul`` (a linear layer), ``pool2d`` … To add an activation, add a row; where an engine computes it in
-an order of its own, add a kernel there. Everything here is a fact about a single op; decisions are made in ``passes/``.
+an order of its own, add a kernel there. Questions about a node of a graph are asked in ``graph/nodes.py``, which reads the
+rows; decisions are made in ``passes/``.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Literal
 
-import torch
-from torch import fx
-
-from quaver.graph.nodes import argument, calls, is_parameter, is_stored, packet
-
-Kind = Literal[
-    "convolution", "linear", "matrix product", "elementwise", "clamp", "activation", "average", "move", "pad", "other"
-]
+Kind = (
+    Literal["convolution", "linear", "matrix product", "elementwise", "clamp", "activation", "average"]
+    | Literal["move", "pad", "stack", "other"]
+    | Literal["quantizer", "quantize", "dequantize", "shape"]
+)
 """What an op does. ``elementwise``: of two tensors, or of a tensor and a number; an ``activation`` is of one, and so is a
-``clamp``. A ``move`` moves or selects values and computes none: what it gives lies on its input's grid."""
+``clamp``. A ``move`` moves or selects values and computes none: what it gives lies on its input's grid. The last four are
+no op to an author: a ``quantizer``, the ``quantize`` and ``dequantize`` of a frozen graph, arithmetic on a ``shape``."""
 
 
 @dataclass(frozen=True)
@@ -62,23 +62,29 @@ class OpFacts:
     reads_signed: Literal["shifted", "plain", "either", "moved"] = "shifted"
     dispatched: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def is_layer(self) -> bool:
         """Whether it is a convolution or a linear layer: with a weight, a bias, and an activation that engines fuse."""
         return self.kind in ("convolution", "linear")
 
-    @property
+    @cached_property
+    def only_moves(self) -> bool:
+        """Whether it moves or selects values and computes none; it may fill in what a pad is told to."""
+        return self.kind in ("move", "pad", "stack")
+
+    @cached_property
     def keeps_sign(self) -> bool:
         """Whether it gives nothing negative if it is given nothing negative."""
         return self.keeps_positive or self.kind in ("move", "average")
 
-    @property
+    @cached_property
     def has_weight(self) -> bool:
         """Whether its second operand may be a weight that passes quantize."""
         return bool(self.type) and self.weight is not NO_WEIGHT
 
 
 UNKNOWN = OpFacts()  # an op without a row
+QUANTIZER = OpFacts(kind="quantizer")
 
 OPS: dict[str, OpFacts] = {
     # layers, and products of two tensors
@@ -126,7 +132,7 @@ OPS: dict[str, OpFacts] = {
     ),
     "adaptive_max_pool2d": OpFacts("pool2d", "move"),
     **dict.fromkeys(("cat", "concat", "concatenate"), OpFacts("concat", "move", 0, reads_signed="moved")),
-    "stack": OpFacts(operands=0),
+    "stack": OpFacts(kind="stack", operands=0),
     "flatten": OpFacts("flatten", "move", reads_signed="plain"),
     "reshape": OpFacts("reshape", "move", reads_signed="plain", dispatched=("_reshape_alias",)),
     "view": OpFacts("reshape", "move", reads_signed="plain", dispatched=("_unsafe_view",)),
@@ -145,6 +151,16 @@ OPS: dict[str, OpFacts] = {
     ),
 }
 
+BY_PREFIX: dict[str, OpFacts] = {
+    "quantize_per_": OpFacts(kind="quantize"),
+    "dequantize_per_": OpFacts(kind="dequantize"),
+    **dict.fromkeys(("sym_", "_assert"), OpFacts(kind="shape")),
+}
+"""Rows for families of ops that are no op to a model's author."""
+
+UNSEEN = frozenset({"quantizer_mark", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})
+"""Others that are none."""
+
 CONVOLUTIONS = frozenset(row.type for row in OPS.values() if row.kind == "convolution") | {"depthwise_conv2d"}
 WEIGHTED = frozenset(row.type for row in OPS.values() if row.is_layer) | CONVOLUTIONS
 """Types of ops with a weight of their own; ``matmul`` joins them where one operand is a parameter."""
@@ -158,42 +174,8 @@ def packets_of(*kinds: Kind) -> frozenset[str]:
     return frozenset(packet for packet, row in OPS.items() if row.kind in kinds)
 
 
-_UNSEEN = frozenset({"quantizer_mark", "sym_size", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})
 _WEIGHTS = {row.type: row.weight for row in OPS.values() if row.has_weight}
 _WEIGHTS["depthwise_conv2d"] = _WEIGHTS["conv2d"]
-
-
-def facts(node: Any) -> OpFacts:
-    """What is known of the op that a value of a graph is a call of; `UNKNOWN` of anything else."""
-    return OPS.get(packet(node), UNKNOWN) if isinstance(node, fx.Node) and node.op == "call_function" else UNKNOWN
-
-
-def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str | None:
-    """The op's type, or None for what is no op to a user (shape arithmetic, list access, counters)."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return None
-    name = packet(node)
-    if name in _UNSEEN or name.startswith(("sym_", "_assert")):
-        return None
-    if name == "conv2d" and weight_shape is not None and weight_shape[1] == 1 and argument(node, "groups") > 1:
-        return "depthwise_conv2d"
-    if name == "hardtanh":
-        return "relu6" if clamp_bounds(node) == (0, 6) else name
-    known = facts(node)
-    if known.kind == "elementwise" and len(activation_inputs(node)) == 1 and not _reads_parameter(node):
-        return "scale"
-    return known.type or name
-
-
-def _reads_parameter(node: fx.Node) -> bool:
-    return any(is_parameter(value) for value in node.all_input_nodes)
-
-
-def weight_of(node: fx.Node) -> fx.Node | None:
-    """The weight of an op that has one: a convolution's, a linear layer's, a matrix product's parameter."""
-    known = facts(node)
-    rank = None if known.is_layer else known.weight.rank  # a layer would not run with another
-    return node.args[1] if known.has_weight and is_stored(node.args[1], rank) else None  # type: ignore[return-value]
 
 
 def channel_axis(op_type: str) -> int:
@@ -201,65 +183,11 @@ def channel_axis(op_type: str) -> int:
     return _WEIGHTS[op_type].channel_axis
 
 
-def saturation_axis(node: fx.Node, op_type: str, weight_shape: tuple[int, ...]) -> int | None:
+def saturation_axis_of(op_type: str, weight_shape: tuple[int, ...], groups: int) -> int | None:
     """The axis of a weight along which a processor adds the products of two neighbours in 16 bits, which may saturate.
 
     A depthwise filter has none, unless there are several for a channel: that is run as a convolution in groups.
     """
-    return saturation_axis_of(op_type, weight_shape, argument(node, "groups", 1))
-
-
-def saturation_axis_of(op_type: str, weight_shape: tuple[int, ...], groups: int) -> int | None:
-    """`saturation_axis` by what it depends on."""
     if groups > 1 and groups == weight_shape[0] and (op_type == "conv2d_transpose" or weight_shape[1] == 1):
         return None
     return _WEIGHTS[op_type].input_axis
-
-
-def activation_inputs(node: fx.Node) -> list[fx.Node]:
-    """The tensors an op computes on, in order; weights, biases and shape numbers are not among them."""
-    operands = facts(node).operands
-    tensors: Any = node.args[:operands] if operands else node.args[0]
-    return [value for value in tensors if isinstance(value, fx.Node) and not is_parameter(value)]
-
-
-def ends_layer(node: Any) -> bool:
-    """Whether a tensor comes out of a layer (its batch norm, its activation) and nobody else reads it."""
-    while len(node.users) == 1 and (facts(node).fused or calls(node, "batch_norm")):
-        node = node.args[0]
-    return len(node.users) == 1 and facts(node).is_layer
-
-
-def moves_values(node: fx.Node) -> bool:
-    """Whether the op's output lies on its input's grid whatever the values: it moves or selects, never computes."""
-    return facts(node).kind == "move"
-
-
-def clamp_bounds(node: fx.Node) -> tuple[float, float] | None:
-    """Between which values an op clamps, if that is what it does."""
-    bounds = facts(node).bounds
-    if bounds is None:
-        return None
-    least, most = (argument(node, bound) if isinstance(bound, str) else bound for bound in bounds)
-    if isinstance(least, fx.Node) or isinstance(most, fx.Node):
-        return None  # tensors, known only when it runs
-    return float(-math.inf if least is None else least), float(math.inf if most is None else most)
-
-
-def never_negative(node: fx.Node, answers: dict[fx.Node, bool] | None = None) -> bool:
-    """Whether the op's output cannot be negative, whatever the input; ``answers`` keeps what was found on the way."""
-    answers = {} if answers is None else answers
-    waiting = [node]
-    while waiting:
-        current = waiting[-1]
-        known, (floor, _) = facts(current), clamp_bounds(current) or (-math.inf, math.inf)
-        inputs = activation_inputs(current) if known.keeps_sign else []
-        unanswered = [value for value in inputs if value not in answers]
-        if unanswered:
-            waiting += unanswered
-            continue
-        waiting.pop()
-        # a number or a parameter may be negative, and so may what is added alpha times
-        plain = len(inputs) >= max(known.operands, 1) and not _reads_parameter(current) and "alpha" not in current.kwargs
-        answers[current] = known.never_negative or floor >= 0 or (plain and all(answers[value] for value in inputs))
-    return answers[node]

@@ -13,6 +13,7 @@ from quaver.checking import several
 from quaver.config import QuantConfig
 from quaver.config.options import shared_options
 from quaver.errors import ConfigError, InputError, StageError
+from quaver.garbage import without_collecting
 from quaver.passes import (
     AddQuantDequantPass,
     ConvertToInt8Pass,
@@ -129,6 +130,7 @@ def preprocess(name: str | None, function: Any, what: str) -> Any:
     return PACT if name == "PACT" else function
 
 
+@without_collecting()
 def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any], optimizer_func: Any) -> Program:
     """The two quantizing passes, as the config says."""
     transform = QuantizationTransformPass(

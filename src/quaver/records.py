@@ -29,7 +29,7 @@ def decoded(kind: Any, value: Any, place: str = "") -> Any:
         return _record(kind, value, place)
     origin, inner = get_origin(kind), get_args(kind)
     if origin is types.UnionType:
-        (other,) = (one for one in inner if one is not type(None))
+        (other,) = (option for option in inner if option is not type(None))
         return None if value is None else decoded(other, value, place)
     if origin in _SEVERAL:
         _expect(isinstance(value, list), place, "a list", value)

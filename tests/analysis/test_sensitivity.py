@@ -8,6 +8,7 @@ from quaver.analysis.sensitivity import with_float
 from quaver.engines import DEFAULT
 from quaver.graph.nodes import is_op, op_of
 from quaver.program import EVAL
+from quaver.program.reason import SkipPattern
 from quaver.program.views import Executable
 
 pytestmark = pytest.mark.slow
@@ -91,7 +92,7 @@ def test_following_the_proposal_gives_the_score_that_was_measured(model, batches
 
     hits = sum(int((qat.eval()(images).argmax(1) == labels).sum()) for images, labels in batches)
 
-    floats = {op.name for op in qat.ops() if "skip pattern" in op.reason}
+    floats = {op.name for op in qat.ops() if isinstance(op.why, SkipPattern)}
     assert floats == set(found.proposal.layers)
     assert hits / 96 == found.proposal.score.accuracy
 
@@ -129,7 +130,7 @@ def test_a_layer_whose_name_is_part_of_others_is_left_float_alone():
 
     proposal = quaver.analyze(net, [images], PLAIN, sensitivity_images=32, target_drop=0.1).proposal
 
-    floats = {op.name for op in applied(net, PLAIN, proposal, images).ops() if "skip pattern" in op.reason}
+    floats = {op.name for op in applied(net, PLAIN, proposal, images).ops() if isinstance(op.why, SkipPattern)}
     assert proposal.layers == ["0"]
     assert floats == {"0"}  # not "10"
 

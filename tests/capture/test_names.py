@@ -9,6 +9,7 @@ from torch import nn
 import quaver
 from quaver.graph.nodes import is_op, op_of
 from quaver.program import EVAL, TRAIN
+from quaver.program.reason import ONLY_IN_TRAINING
 
 
 def names_in(program: quaver.Program, mode: str) -> list[str]:
@@ -50,11 +51,10 @@ def test_an_op_is_named_after_its_module_and_others_after_their_type(captured):
 def test_ops_that_run_only_in_training_are_named_once_and_say_so(captured):
     records = quaver.quant_aware(captured).ops()
 
-    reasons = {record.name: record.reason for record in records}
-    only_in_training = [name for name, reason in reasons.items() if reason == "runs only in training"]
+    only_in_training = {record.name for record in records if record.why == ONLY_IN_TRAINING}
     assert "dropout" in only_in_training
     assert any(name.startswith("block.depth") for name in only_in_training)
-    assert len(records) == len(reasons)
+    assert len(records) == len({record.name for record in records})
     assert not any(record.quantized for record in records if record.name in only_in_training)
 
 

@@ -6,7 +6,7 @@ from torch import nn
 import quaver
 from mobiles import Doubled, in_xnnpack_arithmetic, mobile_program, nodes
 from quaver.engines.executorch.lowering import XNNPACKLowering
-from quaver.graph.nodes import integers_by_quantize_node
+from quaver.graph.nodes import is_quantize
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,12 @@ def test_a_gate_is_multiplied_in_integers(noise):
 def test_every_quantize_node_says_which_one_it_is(patterns):
     graph = mobile_program(patterns).graphs["eval"]
 
-    named = list(integers_by_quantize_node(XNNPACKLowering().run(graph)))
+    lowering = XNNPACKLowering()
+    lowered = lowering.run(graph)
 
-    assert sorted(named) == sorted(node.name for node in nodes(graph, "decomposed.quantize"))
+    rounded = {node.args[0]: integers for node, (integers, _) in lowering.integers.items() if is_quantize(node.args[0])}
+    assert list(rounded) == nodes(graph, "decomposed.quantize")
+    assert set(rounded.values()) <= set(lowered.nodes)
 
 
 def test_what_is_written_into_a_tensor_is_written(noise):

@@ -122,7 +122,7 @@ BRANCHES = {"o": conv(), "a": conv(act=None), "b": conv(act=None), "d": conv(act
 def claimed(what, config):
     """Whether the last sum of a net is claimed."""
     program = made(lambda s, x: s.c(SUMS[what](s, x)), config, **BRANCHES)
-    claims, _ = exactness(program, DEFAULT)
+    claims = exactness(program, DEFAULT).tensors
     return [claims[name] for name in claims if name.startswith("elementwise_add")][-1]
 
 

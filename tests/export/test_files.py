@@ -161,7 +161,7 @@ def test_a_program_in_another_float_type_is_refused_with_the_way_out(tmp_path, d
 def test_a_file_in_the_way_is_named(frozen, tmp_path):
     (tmp_path / "taken").write_text("mine")
 
-    with pytest.raises(StorageError, match="taken: cannot be written to"):
+    with pytest.raises(StorageError, match="taken: could not be written"):
         quaver.export(frozen, tmp_path / "taken")
     assert (tmp_path / "taken").read_text() == "mine"
 
@@ -174,7 +174,7 @@ def test_a_full_disk_is_a_storage_error_and_the_old_files_stay(frozen, tmp_path,
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (500, limit[1]))  # bytes: the weights do not fit
     try:
-        with pytest.raises(StorageError, match=r"cannot be written to: .*What was there is untouched"):
+        with pytest.raises(StorageError, match=r"could not be written: .*What was there is untouched"):
             quaver.export(frozen, tmp_path, target=target)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)

@@ -7,7 +7,7 @@ from torch import fx, nn
 import quaver
 import quaver.nn as qnn
 from quaver.errors import ConfigError
-from quaver.graph.nodes import Op
+from quaver.graph.nodes import Op, ops_in
 from quaver.passes import AddQuantDequantPass, QuantizationTransformPass
 from quaver.passes.quantizer_groups import QuantizerSource
 from quaver.program import OpPlan
@@ -40,11 +40,11 @@ def test_what_a_concatenation_reads_and_gives_is_one_group_and_what_computes_beg
     )
     plan = {"both": OpPlan(None, {0: {}, 1: {}}), "mean": OpPlan(None, {0: {}}), "flat": OpPlan(None, {0: {}})}
 
-    joined, pooled = QuantizerSource(None).groups(graph, plan)
+    joined, pooled = QuantizerSource(None).groups(ops_in(graph), plan)
 
     assert joined.sources == [nodes["one"], nodes["two"]]
     assert joined.moved == {nodes["both"]: "both"}
-    assert [(node.name, position) for node, position, _ in joined.reads] == [
+    assert [(op.node.name, position) for op, position, _ in joined.reads] == [
         (nodes["both"].name, 0),
         (nodes["both"].name, 1),
         (nodes["mean"].name, 0),
@@ -56,7 +56,7 @@ def test_what_a_concatenation_reads_and_gives_is_one_group_and_what_computes_beg
 def test_a_tensor_that_nobody_wants_rounded_is_in_no_group():
     graph, nodes = graph_of(("one", "relu", aten.relu.default, "x"), ("two", "relu", aten.relu.default, "one"))
 
-    (group,) = QuantizerSource(None).groups(graph, {"two": OpPlan(None, {0: {}})})
+    (group,) = QuantizerSource(None).groups(ops_in(graph), {"two": OpPlan(None, {0: {}})})
 
     assert group.sources == [nodes["one"]]
 

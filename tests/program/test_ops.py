@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import quaver
+from quaver.program.reason import ONLY_IN_TRAINING, Folded
 
 STAGES = ["float", "prepared", "trained", "frozen", "int8", "mobile", "view"]
 
@@ -29,10 +30,10 @@ def test_before_quantization_every_op_says_so(program):
 
 
 def test_reasons_name_the_op_that_computes_another(trained):
-    reasons = {op.name: op.reason for op in trained.ops()}
+    reasons = {op.name: op.why for op in trained.ops()}
 
-    assert reasons["norm"] == "folded into 'stem'"
-    assert reasons["dropout"] == "runs only in training"
+    assert reasons["norm"] == Folded("stem")
+    assert reasons["dropout"] == ONLY_IN_TRAINING
 
 
 def test_thresholds_are_of_the_weights_as_they_are(trained):

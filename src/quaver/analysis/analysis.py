@@ -58,11 +58,11 @@ class Analysis:
 
     def tensor(self, name: str) -> TensorStatistics:
         """The activation of this name."""
-        return next(one for one in self.tensors if one.name == name)
+        return next(tensor for tensor in self.tensors if tensor.name == name)
 
     def layer(self, name: str) -> LayerStatistics:
         """The layer of this name."""
-        return next(one for one in self.layers if one.name == name)
+        return next(layer for layer in self.layers if layer.name == name)
 
     def worst_first(self) -> list[LayerStatistics]:
         """The layers, those that disturb the output most first; without scores, those with the noisiest result."""
@@ -117,17 +117,17 @@ class Analysis:
         path = Path(path)
         content = FORMAT.read(path)
         try:
-            found: Analysis = decoded(cls, content)
-            _refuse_impossible(found)
+            analysis: Analysis = decoded(cls, content)
+            _refuse_impossible(analysis)
         except MisfitError as error:
             raise StorageError(f"{path}: {error}. Run quaver analyze again.") from error
-        return found
+        return analysis
 
 
 def _refuse_impossible(analysis: Analysis) -> None:
     """Ranges start from these numbers: none may be negative, and a name says one thing."""
     for kind in ("tensors", "weights", "layers"):
-        names = [one.name for one in getattr(analysis, kind)]
+        names = [statistics.name for statistics in getattr(analysis, kind)]
         if len(names) != len(set(names)):
             raise MisfitError(f"{kind} has a name twice")
     for tensor in analysis.tensors:
@@ -135,6 +135,6 @@ def _refuse_impossible(analysis: Analysis) -> None:
             raise MisfitError(f"tensors: {tensor.name!r} has a negative range")
         if {f"{share:g}" for share in PERCENTILES} - set(tensor.percentiles) or min(tensor.percentiles.values()) < 0:
             raise MisfitError(f"tensors: {tensor.name!r} has a percentile that is missing or negative")
-    for spread in [one.histogram for one in analysis.tensors] + [one.histogram for one in analysis.weights]:
+    for spread in [tensor.histogram for tensor in analysis.tensors] + [weight.histogram for weight in analysis.weights]:
         if not spread.counts or min(spread.counts) < 0 or not spread.start < spread.end:
             raise MisfitError("a histogram has no bins, no width or a negative count")

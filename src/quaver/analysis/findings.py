@@ -51,8 +51,8 @@ class TensorStatistics:
 
         A percentile can be 0, of a tensor that is nearly all zeros; no range is, and the largest value stands in.
         """
-        found: float = (self.percentiles[by[1:]] or self.largest) if by.startswith("p") else getattr(self, by)
-        return found
+        value: float = (self.percentiles[by[1:]] or self.largest) if by.startswith("p") else getattr(self, by)
+        return value
 
 
 @dataclass(frozen=True, kw_only=True)

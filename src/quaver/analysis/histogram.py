@@ -45,8 +45,8 @@ class Counts:
 
     def add(self, values: Tensor) -> None:
         """Count finite float32 values, given as one row."""
-        found = torch.bincount(bins_of(values), minlength=2 * PER_SIDE)
-        self.counts = found if self.counts is None else self.counts.add_(found)
+        counts = torch.bincount(bins_of(values), minlength=2 * PER_SIDE)
+        self.counts = counts if self.counts is None else self.counts.add_(counts)
         self.power += float(values.double().square().sum())
 
     def done(self, smallest: float, largest: float) -> "Histogram":

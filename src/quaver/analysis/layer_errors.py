@@ -41,14 +41,14 @@ def statistics_of_layers(
         weight = next((name for value in node.all_input_nodes if (name := _weight(value))), None)
         inputs = [tensors_by_name[name] for name in dict.fromkeys(read) if name in tensors_by_name]
         own = weights_by_name.get(weight) if weight is not None else None
-        input_db = min((one.sqnr_db for one in inputs if one.sqnr_db is not None), default=None)
+        input_db = min((tensor.sqnr_db for tensor in inputs if tensor.sqnr_db is not None), default=None)
         weight_db = None if own is None else own.sqnr_db
         records.append(
             LayerStatistics(
                 name=op.name,
                 type=op.type,
                 scope=op.scope,
-                inputs=[one.name for one in inputs],
+                inputs=[tensor.name for tensor in inputs],
                 weight=None if own is None else own.name,
                 activation_bits=inputs[0].bits if inputs else None,
                 weight_bits=None if own is None else own.bits,
@@ -86,5 +86,5 @@ def together(*decibels: float | None) -> float | None:
     >>> round(together(40.0, 40.0), 1)
     37.0
     """
-    known = [value for value in decibels if value is not None]
-    return -10 * math.log10(sum(10 ** (-value / 10) for value in known)) if known else None
+    given = [value for value in decibels if value is not None]
+    return -10 * math.log10(sum(10 ** (-value / 10) for value in given)) if given else None

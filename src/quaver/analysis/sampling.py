@@ -32,13 +32,13 @@ def _row(x: Tensor) -> Tensor:
 
 def _factors(number: int) -> set[int]:
     """The primes that divide a number."""
-    found, factor = set(), 2
+    factors, factor = set(), 2
     while factor * factor <= number:
         while number % factor == 0:
-            found.add(factor)
+            factors.add(factor)
             number //= factor
         factor += 1
-    return found | ({number} if number > 1 else set())
+    return factors | ({number} if number > 1 else set())
 
 
 class Reservoir:
@@ -78,7 +78,7 @@ class Reservoir:
         return [
             (
                 torch.stack([image for image, _ in part]),
-                None if any(one is None for _, one in part) else torch.stack([one for _, one in part]),
+                None if any(label is None for _, label in part) else torch.stack([label for _, label in part]),
             )
             for part in parts
         ]

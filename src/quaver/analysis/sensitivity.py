@@ -13,8 +13,8 @@ from quaver.analysis.sites import Site
 from quaver.analysis.tensor_statistics import decibels
 from quaver.config.scopes import contains
 from quaver.errors import InputError
-from quaver.graph.nodes import Op, copy_graph, is_fake_quant, op_of, ops_by_name
-from quaver.operators import WEIGHTED, moves_values
+from quaver.graph.nodes import Op, copy_graph, is_fake_quant, ops_by_name, ops_in
+from quaver.operators import WEIGHTED
 from quaver.program import EVAL, Program
 from quaver.program.reason import SkipPattern
 from quaver.program.views import Executable
@@ -25,9 +25,8 @@ Done = Callable[[], None]
 
 def quantized_ops(program: Program) -> list[Op]:
     """The quantized ops that compute; a reshape or a max pool only passes rounded values on."""
-    ops = ops_by_name(program.graphs[EVAL])
-    chosen = [node for name, node in ops.items() if name in program.placements.quantized]
-    return [op_of(node) for node in chosen if not moves_values(node)]
+    ops = ops_in(program.graphs[EVAL])
+    return [op for name, op in ops.items() if name in program.placements.quantized and op.facts.kind != "move"]
 
 
 def with_float(graph: fx.Graph, names: Collection[str]) -> fx.Graph:
@@ -101,9 +100,9 @@ class Scoring:
         signal = noise = 0.0
         right = 0
         for (_, labels), outputs, expected in zip(self.batches, results, self.reference, strict=True):
-            for one, other in zip(outputs, expected, strict=True):
+            for output, other in zip(outputs, expected, strict=True):
                 signal += float(other.double().square().sum())
-                noise += float((one.double() - other.double()).nan_to_num(1e30, 1e30, 1e30).square().sum())
+                noise += float((output.double() - other.double()).nan_to_num(1e30, 1e30, 1e30).square().sum())
             if self.logits:
                 wanted = expected[0].argmax(1) if not self.labelled or labels is None else labels.to(outputs[0].device)
                 right += int((outputs[0].argmax(1) == wanted)[outputs[0].isfinite().all(1)].sum())
@@ -159,7 +158,7 @@ def propose(
         low, high = (low, middle) if enough(tried(order[:middle])) else (middle + 1, high)
     chosen = order[:low]
     for scope in reversed(chosen[:-1]):
-        fewer = [one for one in chosen if one != scope]
+        fewer = [other for other in chosen if other != scope]
         if enough(tried(fewer)):
             chosen = fewer
     score = tried(chosen)

@@ -18,10 +18,10 @@ from quaver.graph.nodes import (
     quantizer_of,
     stored_weight,
 )
+from quaver.graph.patterns import fused_output
 from quaver.grid import Grid
-from quaver.passes.placement import fused_output
 from quaver.program import EVAL, Program
-from quaver.program.quantized_tensors import maker_name, numbered, quantized_tensors
+from quaver.program.quantized_tensors import numbered, quantized_tensors
 from quaver.program.views import read
 from quaver.quantizers import CustomQuantizer, Observer
 from quaver.quantizers.arithmetic import quantize
@@ -61,9 +61,9 @@ class Weight:
 
 def activations(program: Program) -> list[Site]:
     """Every activation that is rounded or observed, in the order of the graph."""
-    found = list(_rounded(program)) if program.placements.quantizers else list(_frozen(program))
-    taken = {site.node for site in found}
-    return found + [site for site in _observed(program) if site.node not in taken]
+    sites = list(_rounded(program)) if program.placements.quantizers else list(_frozen(program))
+    taken = {site.node for site in sites}
+    return sites + [site for site in _observed(program) if site.node not in taken]
 
 
 def _rounded(program: Program) -> Iterator[Site]:
@@ -90,11 +90,10 @@ def _observed(program: Program) -> Iterator[Site]:
 
 
 def _frozen(program: Program) -> Iterator[Site]:
-    graph, taken = program.graphs[EVAL], set[str]()
+    taken: set[str] = set()
     for tensor in quantized_tensors(program):
         if tensor.moved_from is None:
-            name = maker_name(tensor.maker, graph, program.signature)
-            name = numbered(f"{name}.output" if is_op(tensor.maker) else name, taken)
+            name = numbered(f"{tensor.maker_name}.output" if is_op(tensor.maker) else tensor.maker_name, taken)
             taken.add(name)
             grid = Grid(tensor.high.bit_length() + (tensor.low < 0), tensor.low < 0, narrow=False)
             yield Site(name, name, 0, True, tensor.dequantize, grid, tensor.step * tensor.high)

@@ -13,6 +13,7 @@ from quaver.capture.functionalize import functionalize, mark_written
 from quaver.capture.naming import Naming
 from quaver.capture.tracing import Exported, export
 from quaver.errors import CaptureError, InputError
+from quaver.garbage import without_collecting
 from quaver.graph.nodes import packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
@@ -35,6 +36,7 @@ def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any
     return capture_modes(model, example_inputs, example_kwargs, (EVAL, TRAIN))
 
 
+@without_collecting()
 def capture_modes(
     model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None, modes: tuple[str, ...]
 ) -> Program:
@@ -64,20 +66,20 @@ def capture_modes(
                 raise explain(model, error) from error.with_traceback(None)
 
     shapes = {name: tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    naming = Naming(lambda name: shapes.get(name, ()))
-    for mode, one in exported.items():
-        _clean(one.graph, evaluation=mode == EVAL)
-        functionalize(one.graph)
-        mark_written(one.graph)
-        follow_input(one.graph)
-        naming.tag(one.graph)
+    naming = Naming(shapes)
+    for mode, trace in exported.items():
+        _clean(trace.graph, evaluation=mode == EVAL)
+        functionalize(trace.graph)
+        mark_written(trace.graph)
+        follow_input(trace.graph)
+        naming.tag(trace.graph)
 
-    free_batch = all(one.free_batch for one in exported.values())
+    free_batch = all(trace.free_batch for trace in exported.values())
     inputs = _inputs(model, leaves, spec, free if free_batch else [False] * len(free))
     program = Program(
         view(model),
-        {mode: one.graph for mode, one in exported.items()},
-        Signature(inputs, spec, {mode: one.out_spec for mode, one in exported.items()}),
+        {mode: trace.graph for mode, trace in exported.items()},
+        Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
     )
     _add_constants(program, exported)
     program.training = model.training
@@ -162,16 +164,16 @@ def _add_constants(program: Program, exported: dict[str, Exported]) -> None:
     """Keep tensors that the model's code holds, not its modules; they move with the program but are no state of it."""
     constants = nn.Module()
     name = program.free_name("constants")
-    for mode, one in exported.items():
+    for mode, trace in exported.items():
         renamed: dict[str, str] = {}
-        for target, value in one.constants.items():
+        for target, value in trace.constants.items():
             leaf = f"{mode}_{target.split('.', 1)[1]}"
             renamed[target] = f"{name}.{leaf}"
             if isinstance(value, Tensor):
                 constants.register_buffer(leaf, value.detach(), persistent=False)
             else:
                 constants.add_module(leaf, value)
-        for node in one.graph.nodes:
+        for node in trace.graph.nodes:
             if node.op == "get_attr" and node.target in renamed:
                 node.target = renamed[node.target]
     if constants._buffers or constants._modules:

@@ -58,14 +58,14 @@ def _written_by(node: fx.Node) -> list[fx.Node]:
 
 def _aliases(target: fx.Node) -> set[fx.Node]:
     """Every node that names the same memory, or part of it."""
-    found, stack = {target}, [target]
+    aliases, stack = {target}, [target]
     while stack:
         current = stack.pop()
         related = [*(current.all_input_nodes if _is_view(current) else ()), *filter(_is_view, current.users)]
-        fresh = [node for node in related if node not in found and node.op != "get_attr"]
-        found.update(fresh)
+        fresh = [node for node in related if node not in aliases and node.op != "get_attr"]
+        aliases.update(fresh)
         stack.extend(fresh)
-    return found
+    return aliases
 
 
 def _is_seen_elsewhere(target: fx.Node, write: fx.Node, order: dict[fx.Node, int]) -> bool:

@@ -13,12 +13,12 @@ def inline_no_grad(graph: fx.Graph, owner: fx.GraphModule) -> None:
     for node in [node for node in graph.nodes if node.op == "call_function" and node.target is wrap]:
         enabled, body_reader, *inputs = cast(Any, node.args)
         body = cast(fx.GraphModule, owner.get_submodule(body_reader.target)).graph
-        known = dict(zip((inner for inner in body.nodes if inner.op == "placeholder"), inputs, strict=True))
+        outer = dict(zip((inner for inner in body.nodes if inner.op == "placeholder"), inputs, strict=True))
         with graph.inserting_before(node):
             if any(_writes_to_an_argument(inner) for inner in body.nodes):  # autograd refuses those on what requires grad
-                known = {inner: detached(graph, value, bool(enabled)) for inner, value in known.items()}
-            outputs: Any = graph.graph_copy(body, known)
-            for old, new in known.items():
+                outer = {inner: detached(graph, value, bool(enabled)) for inner, value in outer.items()}
+            outputs: Any = graph.graph_copy(body, outer)
+            for old, new in outer.items():
                 if old.op != "placeholder":
                     new.meta = dict(old.meta)
             several = isinstance(outputs, tuple | list)

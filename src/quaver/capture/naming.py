@@ -2,7 +2,6 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import torch
 from torch import fx
 
 from quaver.capture.scope import KEY
-from quaver.graph.nodes import Op, is_parameter, is_written, notes_of
-from quaver.operators import type_of
+from quaver.graph.nodes import Op, note_constants, note_ops, op_types
 
 _TORCH, _HERE = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -23,26 +21,19 @@ class Naming:
     Twins are ops of one type that stem from the same call of the same module at the same source line.
     """
 
-    def __init__(self, shape_of: Callable[[str], tuple[int, ...]]) -> None:
-        self._shape_of = shape_of
+    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        self._shapes = shapes
         self._named: dict[Any, list[str]] = defaultdict(list)
         self._taken: set[str] = set()
 
     def tag(self, graph: fx.Graph) -> None:
         """Put an `Op` on every node that is an op to a user, and drop what the tracer noted beside it."""
         met: dict[Any, int] = defaultdict(int)
-        for node in graph.nodes:
-            inputs, is_call = node.all_input_nodes, node.op == "call_function"
-            op = self._op(node, met) if is_call else None
-            constant = is_call and bool(inputs) and all(map(is_parameter, inputs))
-            node.meta = notes_of(node.meta.get("val"), op, written=is_written(node), constant=constant)
+        note_constants(graph)
+        types = op_types(graph, self._shapes)
+        note_ops(graph, {node: self._op(node, op_type, met) for node, op_type in types.items() if not _is_counter(node)})
 
-    def _op(self, node: fx.Node, met: dict[Any, int]) -> Op | None:
-        weight = node.args[1] if len(node.args) > 1 else None
-        shape = self._shape_of(str(weight.target)) if isinstance(weight, fx.Node) and weight.op == "get_attr" else None
-        op_type = type_of(node, shape)
-        if op_type is None or _is_counter(node):
-            return None
+    def _op(self, node: fx.Node, op_type: str, met: dict[Any, int]) -> Op:
         path, module_type = _module(node)
         added = node.meta.get("custom", {}).get(KEY, "")
         key = (path, added, op_type, node.meta.get("stack_trace"))

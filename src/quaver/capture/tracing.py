@@ -67,7 +67,7 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
     tensors = [leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor)]
     if any(free):
         # A batch of one would be taken for a constant: trace with two of it.
-        several = [torch.cat([t, t]) if one and t.shape[0] == 1 else t for t, one in zip(tensors, free, strict=True)]
+        several = [torch.cat([t, t]) if is_free and t.shape[0] == 1 else t for t, is_free in zip(tensors, free, strict=True)]
         try:
             traced = _trace(flat, several, free)
         except Exception:  # whatever it is, tracing with the batch as given decides whether it matters
@@ -78,7 +78,7 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
 
 
 def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProgram:
-    shapes = (tuple({0: Dim.AUTO} if one else None for one in free),)
+    shapes = (tuple({0: Dim.AUTO} if is_free else None for is_free in free),)
     # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
     with traceback.preserve_node_meta(), without_logs(logging.CRITICAL), redirect_stderr(StringIO()):
         traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
@@ -137,8 +137,9 @@ def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Export
                 readers[name].meta = dict(node.meta)
             node.replace_all_uses_with(readers[name])
         graph.erase_node(node)
+    own = set(readers.values())
     for node in list(graph.nodes):
-        if node.op == "get_attr" and node not in readers.values():  # the body of a torch.no_grad() block or the like
+        if node.op == "get_attr" and node not in own:  # the body of a torch.no_grad() block or the like
             constants[f"constants.{node.target}"] = traced.graph_module.get_submodule(node.target)
             node.target = f"constants.{node.target}"
     if any(spec.kind is not OutputKind.USER_OUTPUT for spec in traced.graph_signature.output_specs):

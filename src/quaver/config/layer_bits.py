@@ -38,6 +38,6 @@ def _allows(value: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return all(
-        isinstance(pattern, str) and pattern and len(bits) == 2 and all(type(one) is int and one in BITS for one in bits)
+        isinstance(pattern, str) and pattern and len(bits) == 2 and all(type(size) is int and size in BITS for size in bits)
         for pattern, bits in pairs
     )

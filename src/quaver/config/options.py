@@ -49,6 +49,9 @@ def shared_options(given: Any, kind: type) -> dict[str, Any]:
     }
 
 
+_PLAIN = anything()
+
+
 class Checked:
     """Makes a dataclass of options refuse what it cannot take: every problem at once, each with the nearest right word."""
 
@@ -57,7 +60,7 @@ class Checked:
         plain_fields: Any = cls  # those of a subclass need not be options
         in_order = [one.name for one in fields(plain_fields) if not one.kw_only]
         options |= dict(zip(in_order, args, strict=False))  # more of them than there are is Python's own error
-        check(cls.__name__, options, {one.name: anything() for one in fields(plain_fields)} | rules_of(cls))
+        check(cls.__name__, options, dict.fromkeys((one.name for one in fields(plain_fields)), _PLAIN) | rules_of(cls))
         return super().__new__(cls)
 
 

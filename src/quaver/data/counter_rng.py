@@ -33,8 +33,8 @@ def _words(numbers: ArrayLike) -> NDArray[np.uint64]:
     return np.asarray(numbers, np.int64).astype(np.uint64)
 
 
-def _scrambled(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    words = words + _GOLDEN
-    words = (words ^ (words >> np.uint64(30))) * _FIRST
-    words = (words ^ (words >> np.uint64(27))) * _SECOND
-    return words ^ (words >> np.uint64(31))
+def _scrambled(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    bits = bits + _GOLDEN
+    bits = (bits ^ (bits >> np.uint64(30))) * _FIRST
+    bits = (bits ^ (bits >> np.uint64(27))) * _SECOND
+    return bits ^ (bits >> np.uint64(31))

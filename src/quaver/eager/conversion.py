@@ -23,13 +23,14 @@ from quaver.eager.sign_tracking import is_watching
 from quaver.eager.trace_marks import mark
 from quaver.engines import DEFAULT
 from quaver.errors import CaptureError, ConversionError, InputError, StageError
-from quaver.graph.nodes import calls, is_op, op_of
-from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, facts, never_negative, weight_of
+from quaver.graph.nodes import OpNode, activation_inputs, calls, facts, is_op, op_of, weight_of
+from quaver.graph.patterns import never_negative
+from quaver.operators import CONVOLUTIONS, WEIGHTED
 from quaver.passes import QuantizationFreezePass
 from quaver.passes.placement import place
 from quaver.passes.quantization_transform import is_unbatched
 from quaver.passes.quantizer_groups import Group, Plan, QuantizerSource, planned_reads
-from quaver.passes.tensor_names import free_name
+from quaver.passes.tensor_names import QuantizersByName
 from quaver.program import EVAL, InputTensor, OpPlan, Program
 from quaver.program.history import PassApplied
 from quaver.program.placements import Options
@@ -151,14 +152,13 @@ def _captured(net: nn.Module, specs: list[InputSpec], device: torch.device | Non
 def _plan(graph: fx.Graph, layers: Marked) -> Plan:
     """Take the marks out of a graph; give what they say: which ops are to read what through which of the live quantizers."""
     marks = [node for node in graph.nodes if calls(node, "quantizer_mark")]
-    known: dict[fx.Node, bool] = {}
-    signed = {node: not never_negative(_source(node), known) for node in marks}
+    never_signed = never_negative(map(_source, marks))
     plan: Plan = {}
     for node in marks:
         layer, quantizer = layers[node.args[1]]  # type: ignore[index]
         if layer._quaver_signs is not None and quantizer is not None:
             # no forward yet: the graph says what one would show
-            quantizer.grid = replace(quantizer.grid, signed=signed[node])
+            quantizer.grid = replace(quantizer.grid, signed=_source(node) not in never_signed)
         read, readers = node, list(node.users)
         while len(readers) == 1 and facts(readers[0]).kind == "pad":  # which copies values: round behind it
             read, readers = readers[0], list(readers[0].users)
@@ -191,13 +191,13 @@ def _refuse_computed_weight(reader: fx.Node, layer: Weighted) -> None:
 class _LiveQuantizers(QuantizerSource):
     """Takes the live layers' own quantizers, which a plan's options hold."""
 
-    def groups(self, graph: fx.Graph, plan: Plan) -> list[Group]:
+    def groups(self, ops: dict[str, OpNode], plan: Plan) -> list[Group]:
         """For each tensor those readers together that round it alike: live layers share nothing else."""
         groups: list[Group] = []
-        for tensor, reads in planned_reads(graph, plan).items():
+        for tensor, reads in planned_reads(ops, plan).items():
             here: list[tuple[Quantizer, Group]] = []
             for read in reads:
-                quantizer = plan[op_of(read[0]).name].inputs[read[1]][LIVE]
+                quantizer = plan[read[0].name].inputs[read[1]][LIVE]
                 alike = next((group for other, group in here if _alike(other, quantizer)), None)
                 if alike is None:
                     here.append((quantizer, Group([tensor], {}, [read])))
@@ -206,10 +206,10 @@ class _LiveQuantizers(QuantizerSource):
             groups += [group for _, group in here]
         return groups
 
-    def weight_title(self, parameter: str, node: fx.Node, wanted: Options, placed: dict[str, Quantizer]) -> str:
+    def weight_title(self, parameter: str, op: OpNode, wanted: Options, placed: QuantizersByName) -> str:
         """The parameter's name, unless another layer's quantizer rounds the same parameter."""
         titles = [title for title, quantizer in placed.items() if quantizer is wanted[LIVE]]
-        return titles[0] if titles else free_name(parameter, placed)
+        return titles[0] if titles else placed.free_name(parameter)
 
     def quantizer(self, title: str, options: Options) -> Quantizer:
         """The layer's own."""
@@ -223,10 +223,10 @@ def _source(node: fx.Node) -> fx.Node:
     return node
 
 
-def _alike(one: Quantizer, other: Quantizer) -> bool:
+def _alike(first: Quantizer, other: Quantizer) -> bool:
     """Whether two quantizers give one tensor the same integers."""
-    if one is other:
+    if first is other:
         return True
-    custom = any(quantizer.made_of[0] is not None for quantizer in (one, other))
-    same = one.options() == other.options() and one.quantizing == other.quantizing
-    return not custom and same and torch.equal(one.threshold, other.threshold)
+    custom = any(quantizer.made_of[0] is not None for quantizer in (first, other))
+    same = first.options() == other.options() and first.quantizing == other.quantizing
+    return not custom and same and torch.equal(first.threshold, other.threshold)

@@ -10,7 +10,7 @@ import torch
 from quaver.eager.input_spec import InputSpec
 from quaver.errors import InputError
 from quaver.graph.nodes import ops_by_name
-from quaver.passes.placement import fused_output
+from quaver.graph.patterns import fused_output
 from quaver.program import EVAL, Program
 from quaver.program.views import Executable
 from quaver.quantizers import Observer

@@ -305,7 +305,7 @@ KINDS: dict[type[nn.Module], type[Swapped]] = {**ROUNDING, nn.BatchNorm1d: Batch
 
 def kind_of(layer: nn.Module) -> type[nn.Module] | None:
     """The class in `KINDS` that a layer is of, or derived from."""
-    return next((known for known in KINDS if isinstance(layer, known)), None)
+    return next((kind for kind in KINDS if isinstance(layer, kind)), None)
 
 
 def taken_name(layer: nn.Module, known: type[nn.Module]) -> str:
@@ -315,12 +315,12 @@ def taken_name(layer: nn.Module, known: type[nn.Module]) -> str:
     return next((name for name in (*QUANTIZERS, *needed) if hasattr(layer, name)), "")
 
 
-def swap(layer: nn.Module, known: type[nn.Module], quantizers: dict[str, nn.Module | None]) -> None:
+def swap(layer: nn.Module, kind: type[nn.Module], quantizers: dict[str, nn.Module | None]) -> None:
     """Let a layer of class ``known`` compute with these quantizers."""
     for name, quantizer in quantizers.items():
         layer.register_module(name, quantizer)
     layer.__dict__["_quaver_class"] = type(layer)
-    layer.__class__ = swapped_class((KINDS[known], type(layer)))
+    layer.__class__ = swapped_class((KINDS[kind], type(layer)))
 
 
 def swap_back(layer: Swapped) -> None:

@@ -7,7 +7,7 @@ from torch import nn
 
 from quaver.config.options import shared_options
 from quaver.config.qat_config import QATConfig
-from quaver.eager.named import Named
+from quaver.eager.layers_by_name import Named
 from quaver.eager.quantized_layers import LOWEST, WEIGHTED
 from quaver.graph.nodes import Op
 from quaver.nn import Add
@@ -26,15 +26,15 @@ class QuantizerFactory:
             **functions,
         )
 
-    def quantizers(self, found: Named, known: type[nn.Module]) -> dict[str, nn.Module | None]:
+    def quantizers(self, named: Named, kind: type[nn.Module]) -> dict[str, nn.Module | None]:
         """What a layer will compute with, by its names there, where its weight is and in the mode it is in."""
-        layer: Any = found.layer
-        op = Op(found.name, op_type(layer), found.name, "")
+        layer: Any = named.layer
+        op = Op(named.name, op_type(layer), named.name, "")
         made: dict[str, nn.Module | None]
-        if known in WEIGHTED:
+        if kind in WEIGHTED:
             activation = self.of_input(op, "input") if self.options.quantize_activations else None
             made = {"input_quantizer": activation, "weight_quantizer": self.of_weight(op, layer)}
-        elif known is Add:
+        elif kind is Add:
             made = {"input_quantizers": nn.ModuleList([self.of_input(op, "input0"), self.of_input(op, "input1")])}
         else:
             made = {"input_quantizer": self.of_input(op, "input")}

@@ -55,10 +55,10 @@ class Signs(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if isinstance(tensor, Tensor) and hasattr(tensor, CONVOLVED):
                 delattr(tensor, CONVOLVED)
         result = func(*args, **(kwargs or {}))
-        known = _follows(func._schema.name.split("::")[1], args, kwargs or {})
+        follows = _follows(func._schema.name.split("::")[1], args, kwargs or {})
         for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, Tensor) and (known or hasattr(tensor, _MARK)):
-                setattr(tensor, _MARK, known)
+            if isinstance(tensor, Tensor) and (follows or hasattr(tensor, _MARK)):
+                setattr(tensor, _MARK, follows)
         return result
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -105,15 +105,15 @@ def is_watching(hook: Any) -> bool:
 
 
 def _follows(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    known = _BY_DISPATCHED_NAME.get(name, UNKNOWN)
-    if known.bounds is not None:
-        floor = known.bounds[0]
+    op = _BY_DISPATCHED_NAME.get(name, UNKNOWN)
+    if op.bounds is not None:
+        floor = op.bounds[0]
         if isinstance(floor, str):
             floor = args[1] if len(args) > 1 else kwargs.get(floor, -1)
         return isinstance(floor, int | float) and floor >= 0
-    if not known.keeps_sign:
-        return known.never_negative
-    inputs = args[: known.operands] if known.operands else args[0]
+    if not op.keeps_sign:
+        return op.never_negative
+    inputs = args[: op.operands] if op.operands else args[0]
     divisor = args[1] if name == "div_" else 1
     positive = "alpha" not in kwargs and isinstance(divisor, int | float) and divisor > 0
     return positive and all(isinstance(x, Tensor) and never_negative(x) for x in inputs)

@@ -5,6 +5,7 @@
 """
 
 import warnings
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -56,6 +57,13 @@ def suffixes() -> tuple[str, ...]:
     return tuple(dict.fromkeys(engine.suffix for engine in ENGINES.values()))
 
 
+def weights_beside(files: Iterable[Path]) -> dict[Path, Path]:
+    """Of those of the files that an engine keeps the weights of in another, that file."""
+    readers = [(file, engine) for file in files for engine in ENGINES.values() if engine.suffix == file.suffix]
+    beside = {file: engine.weights_beside(file) for file, engine in readers}
+    return {file: weights for file, weights in beside.items() if weights is not None}
+
+
 def engine_of(file: Path, origin: dict[str, Any]) -> Engine:
     """The engine that a file was written for: its origin says which; of a file from elsewhere, its suffix does."""
     written_for = ENGINES.get(origin.get("target", ""))
@@ -84,4 +92,5 @@ __all__ = [
     "mobile_engine",
     "register",
     "suffixes",
+    "weights_beside",
 ]

@@ -1,7 +1,7 @@
 """What Quaver asks of an engine. Each is a folder beside this file with a class of this kind; nothing else names it.
 
 A folder has the same few files, each with the functions that `Engine` calls: ``__init__.py`` (what the engine can do, as
-data), ``lowering.py`` (how it computes: ``lowering``, ``computes_exactly``), ``writer.py`` (its file: ``write``),
+data), ``lowering.py`` (how it computes: ``lowering``, ``exact_nodes``), ``writer.py`` (its file: ``write``),
 ``runner.py`` (running it: ``load``) and, where it shows its inside, ``inspection.py`` (``reveal``, ``profile``). The first
 is imported with Quaver and must stay light; the others are when they are needed.
 """
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import fx
 
     from quaver.engines.inspection import Profile, Revealed
+    from quaver.graph.nodes import Facts
     from quaver.graph.rewriter import Lowering
     from quaver.program import Program
     from quaver.runtime.runner import Runner
@@ -35,7 +36,8 @@ class Engine:
     quantizer between the two would be simulated and never executed. ``rounds_products``: it computes a product on integers
     only where the result is quantized at once. ``saturates``: on some processors it adds two products in 16 bits.
 
-    ``shows_inside``: it shows its tensors, and tells what it executes. ``remedy``: what to try where it died.
+    ``shows_inside``: it shows its tensors, and tells what it executes. ``weights``: what the file is called that holds them
+    beside a model, if one does. ``remedy``: what to try where it died.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Engine:
     rounds_products = False
     shows_inside = False
     saturates = False
+    weights = ""
     remedy = "Run it on another engine, or install another version of this one."
 
     @property
@@ -85,9 +88,9 @@ class Engine:
         """A rewriter that turns an evaluation graph into one that computes as the engine does."""
         return self._part("lowering").lowering()  # type: ignore[no-any-return]
 
-    def computes_exactly(self, node: "fx.Node") -> bool:
-        """Whether the engine gives the simulation's bits at a node of a frozen graph, given those of its inputs."""
-        return bool(self._part("lowering").computes_exactly(node))
+    def exact_nodes(self, facts: "Facts") -> "set[fx.Node]":
+        """The nodes of a frozen graph at which the engine gives the simulation's bits, given those of their inputs."""
+        return self._part("lowering").exact_nodes(facts)  # type: ignore[no-any-return]
 
     def is_exact_here(self, origin: dict[str, Any]) -> bool:
         """Whether that holds on this processor, for an artefact of this origin."""
@@ -101,7 +104,7 @@ class Engine:
 
     def weights_beside(self, file: Path) -> Path | None:
         """The file beside an artefact that holds its weights, if it has one."""
-        return None
+        return file.with_name(self.weights.format(stem=file.stem, name=file.name)) if self.weights else None
 
     def load(self, file: Path, threads: int) -> "Runner":
         """A runner for a file that the engine reads."""

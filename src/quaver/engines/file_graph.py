@@ -57,8 +57,8 @@ class FileNode:
                 continue
             if not reader.is_bias_or_clamp():
                 return reader
-            if found := reader.unrounded_reader():
-                return found
+            if behind := reader.unrounded_reader():
+                return behind
         return None
 
     def is_bias_or_clamp(self) -> bool:
@@ -68,4 +68,4 @@ class FileNode:
 
 def kinds(**types: str) -> Mapping[str, Kind]:
     """A file's own words for the kinds of nodes: ``kinds(clamp="Relu Clip")``."""
-    return {word: kind.replace("_", " ") for kind, words in types.items() for word in words.split()}  # type: ignore[misc]
+    return {word: kind.replace("_", " ") for kind, names in types.items() for word in names.split()}  # type: ignore[misc]

@@ -64,10 +64,10 @@ class Profile:
 
 def executed_sources(sources: list[str], graph: dict[str, list[str]], executed: object) -> tuple[str, ...]:
     """The layers whose results arrive, looking through what takes no time (a reshape in place) and past constants."""
-    found: dict[str, None] = {}
+    executed_names: dict[str, None] = {}
     for name in sources:
         if name in executed:  # type: ignore[operator]
-            found[name] = None
+            executed_names[name] = None
         else:
-            found.update(dict.fromkeys(executed_sources(graph.get(name, []), graph, executed)))
-    return tuple(found)
+            executed_names.update(dict.fromkeys(executed_sources(graph.get(name, []), graph, executed)))
+    return tuple(executed_names)

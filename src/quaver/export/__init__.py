@@ -1,8 +1,8 @@
 """``quaver.export``: a frozen program as a file that an engine runs."""
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from quaver.errors import EngineError, StageError, StorageError
 from quaver.export.acceptance import compare
 from quaver.export.other_engine import cost_of_moving
 from quaver.export.provenance import carried, checksums, origin_of
+from quaver.files import writing
 from quaver.passes.convert_to_int8 import ConvertToInt8Pass
 from quaver.program import Program, Stage
 from quaver.program.finite import refuse_not_finite
@@ -21,6 +22,8 @@ from quaver.runtime import Runner
 from quaver.runtime.artefact import checksum, provenance_file
 from quaver.runtime.publishing import draft_in, publish
 from quaver.runtime.trial import tried
+
+_UNTOUCHED = "What was there is untouched."
 
 
 def export(program: Program, path: str | Path, target: str = DEFAULT.name, *, same_on_amx: bool = True) -> Path:
@@ -46,7 +49,7 @@ def export_each(program: Program, paths: Mapping[str, str | Path], *, same_on_am
     with ExitStack() as stack:
         for target, path in paths.items():
             file, ready = _checked(program, path, target)
-            with _words(file.parent):
+            with writing(file.parent, _UNTOUCHED):
                 if file.parent not in drafts:
                     drafts[file.parent] = stack.enter_context(draft_in(file.parent))
                 own = drafts[file.parent] / str(len(files))
@@ -55,7 +58,7 @@ def export_each(program: Program, paths: Mapping[str, str | Path], *, same_on_am
                 _write(ready, own / file.name, ENGINES[target], options, facts)
             files.append(file)
         for folder, draft in drafts.items():
-            with _words(folder):
+            with writing(folder, _UNTOUCHED):
                 publish(draft)
     return files
 
@@ -66,15 +69,6 @@ def _checked(program: Program, path: str | Path, target: str) -> tuple[Path, Pro
     if not isinstance(program, Program):
         raise StageError(f"export: takes a program from quaver.convert, not {type(program).__name__}.")
     return _file(Path(path), ENGINES[target]), form_for(program, ENGINES[target])
-
-
-@contextmanager
-def _words(folder: Path) -> Iterator[None]:
-    """What the disk refuses, as an error of ours."""
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(f"{folder}: cannot be written to: {error}. What was there is untouched.") from error
 
 
 def form_for(program: Program, engine: Engine) -> Program:

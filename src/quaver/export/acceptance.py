@@ -10,11 +10,11 @@ from torch import Tensor
 
 from quaver.engines import Engine
 from quaver.errors import EngineError, InputError, QuaverWarning
-from quaver.export.comparison import Allowed, Comparison, distances
+from quaver.export.comparison import Allowed, Comparison
 from quaver.export.full_range import saturates_here
-from quaver.export.integers import Simulation
-from quaver.graph.nodes import is_quantize
+from quaver.export.integers import Simulated, Simulation
 from quaver.program import EVAL, Program
+from quaver.program.quantized_tensors import quantized_tensors
 from quaver.program.signature import InputTensor
 from quaver.runtime import Runner
 
@@ -26,12 +26,12 @@ LARGE = 2**16
 def compare(program: Program, file: Path, engine: Engine, run: Runner) -> dict[str, Any]:
     """Run both on the same inputs; refuse a file that computes something else at any tensor that the engine shows."""
     comparison = Comparison(program, file, engine, run, Allowed(), all_shortcuts=False)
-    inputs = with_numbers(comparison.simulation, inputs_for(program))
+    inputs, simulated = with_numbers(comparison.simulation, inputs_for(program))
     if not all(map(len, inputs)):
         warn("it was not compared, for the program gives NaN or Inf for all inputs that were tried.")
         return {"engine": run.engine, "tensors": 0}
     try:
-        simulated, deployed = comparison.add(*inputs)
+        comparison.add(*inputs, simulated=simulated)
     except InputError as error:
         raise EngineError(f"export: {error} Nothing was written.") from error
     failures = comparison.failures()
@@ -43,13 +43,13 @@ def compare(program: Program, file: Path, engine: Engine, run: Runner) -> dict[s
             "Nothing was written. Please report it, with the network if you can."
         )
     elif failures:
-        share = max(one.beyond / one.size for one in (*comparison.layers(), *comparison.results()) if one.size)
+        differences = (*comparison.layers(), *comparison.results())
+        share = max(tensor.beyond / tensor.size for tensor in differences if tensor.size)
         warn(f"{_first_of(failures)} At most {100 * share:.2g} % of a tensor, and so little: sums rounded in another order.")
     noise = comparison.signal_to_noise_db
-    pairs = zip(simulated, deployed, strict=True)
     return {
         "engine": run.engine,
-        "largest_difference": max(float(distances(*pair).max(initial=0.0)) for pair in pairs),
+        "largest_difference": comparison.largest_difference,
         "signal_to_noise_db": noise if math.isfinite(noise) else None,
         "tensors": len(comparison.layers()),
     }
@@ -89,16 +89,19 @@ def inputs_for(program: Program) -> list[Tensor]:
     return [_input(leaf, count, ranges.get(place), generator) for place, leaf in enumerate(leaves)]
 
 
-def with_numbers(simulation: Simulation, inputs: list[Tensor]) -> list[Tensor]:
-    """Those of a batch for which the program itself computes numbers: a logarithm has none for what it never sees."""
-    outputs, integers = simulation.run(*inputs)
-    values = [*outputs, *map(torch.from_numpy, integers.values())]
+def with_numbers(simulation: Simulation, inputs: list[Tensor]) -> tuple[list[Tensor], Simulated | None]:
+    """Those of a batch for which the program itself computes numbers: a logarithm has none for what it never sees.
+
+    With what the program makes of them, where that is all.
+    """
+    simulated = simulation.run(*inputs)
+    values = [*simulated.outputs, *map(torch.from_numpy, simulated.integers.values())]
     count = len(inputs[0]) if inputs and inputs[0].dim() else 0
     if any(not value.dim() or len(value) != count for value in (*inputs, *values)):
-        return inputs  # not a batch of images
+        return inputs, simulated  # not a batch of images
     fine = torch.stack([value.isfinite().reshape(count, -1).all(1) for value in values]).all(0)
     free = all(leaf.shape[0] is None for leaf in simulation.program.signature.tensors)
-    return [tensor[fine] for tensor in inputs] if free else inputs
+    return (inputs, simulated) if fine.all() or not free else ([tensor[fine] for tensor in inputs], None)
 
 
 def _input(leaf: InputTensor, count: int, ends: tuple[float, float] | None, generator: torch.Generator) -> Tensor:
@@ -118,10 +121,6 @@ def _input(leaf: InputTensor, count: int, ends: tuple[float, float] | None, gene
 
 def _ranges(program: Program) -> dict[int, tuple[float, float]]:
     """The ends of each input's range, by its place: of those that are quantized."""
-    found: dict[int, tuple[float, float]] = {}
     inputs = [node for node in program.graphs[EVAL].nodes if node.op == "placeholder"]
-    for place, node in enumerate(inputs):
-        for reader in filter(is_quantize, node.users):
-            _, scale, zero, low, high = reader.args[:5]
-            found[place] = (low - zero) * scale, (high - zero) * scale
-    return found
+    rounded = [tensor for tensor in quantized_tensors(program) if tensor.quantize.args[0] in inputs]
+    return {inputs.index(tensor.maker): (tensor.low * tensor.step, tensor.high * tensor.step) for tensor in rounded}

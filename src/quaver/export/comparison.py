@@ -11,8 +11,8 @@ from torch import Tensor
 
 from quaver.engines import Engine
 from quaver.errors import InputError
-from quaver.export.exactness import exactness, rounds_elsewhere
-from quaver.export.integers import Inside, Integers, Rounded, simulation
+from quaver.export.exactness import exactness
+from quaver.export.integers import Inside, Integers, Rounded, Simulated, simulation
 from quaver.program import Program
 from quaver.runtime import Runner
 from quaver.runtime.artefact import provenance
@@ -121,8 +121,8 @@ class Comparison:
     ) -> None:
         own = run.engine == engine.package  # a file may be read by another engine, in whose arithmetic it is not
         self.run, self.allowed = run, allowed
-        self.is_held = own and not rounds_elsewhere(program, engine)
-        claims, self.exact_outputs = exactness(program, engine)
+        claims, self.exact_outputs, elsewhere = exactness(program, engine)
+        self.is_held = own and not elsewhere
         if not engine.is_exact_here(provenance(file)):
             claims = dict.fromkeys(claims, False)
         self.all_exact = self.is_held and bool(claims) and all(claims.values())
@@ -138,7 +138,7 @@ class Comparison:
         several = len(self.exact_outputs) > 1
         self.output_names = [f"output_{index}" if several else "output" for index in range(len(self.exact_outputs))]
         self.outputs = [_Counts() for _ in self.exact_outputs]
-        self.signal = self.noise = 0.0
+        self.signal = self.noise = self.largest_difference = 0.0
 
     @property
     def note(self) -> str:
@@ -149,32 +149,32 @@ class Comparison:
             return f"the outputs alone decide, and {self.run.engine} has a float arithmetic of its own: they may be off"
         return ""
 
-    def add(self, *tensors: Tensor) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-        """Compare a batch; the outputs of both."""
-        ours, integers = self.simulation.run(*tensors)
+    def add(self, *tensors: Tensor, simulated: Simulated | None = None) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+        """Compare a batch, of which the program may have been asked before; the outputs of both."""
+        ours, integers = simulated or self.simulation.run(*tensors)
         arrays = [tensor.numpy() for tensor in tensors]
         got = self.run(*arrays)
-        simulated, deployed = [one.numpy() for one in ours], list(got if isinstance(got, tuple) else (got,))
-        self._refuse_other_shapes(dict(zip(self.output_names, simulated, strict=True)), deployed)
-        self._count_noise(simulated, deployed)
+        outputs, deployed = [output.numpy() for output in ours], list(got if isinstance(got, tuple) else (got,))
+        self._refuse_other_shapes(dict(zip(self.output_names, outputs, strict=True)), deployed)
+        self._count_noise(outputs, deployed)
         if self.inside is None:
-            self._count_outputs(simulated, deployed, simulated, deployed)
-            return simulated, deployed
+            self._count_outputs(outputs, deployed, outputs, deployed)
+            return outputs, deployed
         shown_outputs, shown = self.inside.run(*arrays)
         self._refuse_other_shapes({name: integers[name] for name in shown}, list(shown.values()))
         equal = all(np.array_equal(integers[name], whole) for name, whole in shown.items())
         if equal:
             for name, whole in shown.items():
                 self.tensors[name].add(integers[name], whole)
-            self._count_outputs(simulated, deployed, simulated, deployed)
-            return simulated, deployed
+            self._count_outputs(outputs, deployed, outputs, deployed)
+            return outputs, deployed
         given = {name: whole for name, whole in shown.items() if name not in self.simulated_best}
         behind_outputs, behind = self.simulation.run_behind(given, self.inside.dropped, *tensors)
         for name, whole in shown.items():
             excess = _excess(integers[name], behind[name], whole) if self.is_held else None
             self.tensors[name].add(integers[name], whole, excess, self.allowed.at(self.exact[name]))
-        self._count_outputs(simulated, deployed, [one.numpy() for one in behind_outputs], shown_outputs)
-        return simulated, deployed
+        self._count_outputs(outputs, deployed, [output.numpy() for output in behind_outputs], shown_outputs)
+        return outputs, deployed
 
     def _refuse_other_shapes(self, ours: dict[str, NDArray[Any]], theirs: Sequence[NDArray[Any]]) -> None:
         wanted, got = list(map(np.shape, ours.values())), list(map(np.shape, theirs))
@@ -203,6 +203,7 @@ class Comparison:
 
     def _count_noise(self, simulated: Sequence[NDArray[Any]], deployed: Sequence[NDArray[Any]]) -> None:
         for ours, theirs in zip(simulated, deployed, strict=True):
+            self.largest_difference = max(self.largest_difference, float(distances(ours, theirs).max(initial=0.0)))
             with np.errstate(invalid="ignore", over="ignore"):
                 self.signal += float((ours.astype(np.float64) ** 2).sum())
                 self.noise += float(((ours.astype(np.float64) - theirs.astype(np.float64)) ** 2).sum())
@@ -223,13 +224,14 @@ class Comparison:
 
     def failures(self) -> list[str]:
         """What is wrong, tensor by tensor."""
-        found = [words for one in self._differences() if (words := one.failure(self.allowed))]
-        return found or ([] if self.all_exact else self._lost_in_noise())
+        failures = [failure for tensor in self._differences() if (failure := tensor.failure(self.allowed))]
+        return failures or ([] if self.all_exact else self._lost_in_noise())
 
     def clear_failures(self) -> list[str]:
         """Those that come of no rare rounding."""
-        found = [words for one in self._differences() if not one.is_rare and (words := one.failure(self.allowed))]
-        return found or self._lost_in_noise()
+        clear = [tensor for tensor in self._differences() if not tensor.is_rare]
+        failures = [failure for tensor in clear if (failure := tensor.failure(self.allowed))]
+        return failures or self._lost_in_noise()
 
     def _differences(self) -> list[LayerDifference]:
         return [*self.layers(), *self.results()]

@@ -7,57 +7,70 @@ What is claimed here is what `benchmarks/engine_patterns.py` measures.
 """
 
 import platform
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import fx
 
 from quaver.engines import Engine
-from quaver.graph.nodes import is_dequantize, is_parameter, is_quantize, packet
-from quaver.operators import facts
+from quaver.graph.nodes import Facts, facts_in, parameters_in
+from quaver.graph.patterns import on_integers
 from quaver.program import EVAL, Program
-from quaver.program.quantized_tensors import quantize_nodes
+from quaver.program.quantized_tensors import quantized_tensors
 
 
-def exactness(program: Program, engine: Engine) -> tuple[dict[str, bool], list[bool]]:
-    """For each quantized tensor of a program in its engine's form, and for each output: is it claimed bit for bit, given
-    the quantized tensors in front of it? A sum or an average that nothing rounds is not: its last bit is the engine's own.
+class Claims(NamedTuple):
+    """What is claimed bit for bit, given the quantized tensors in front of it: which quantized tensors, and which outputs.
+
+    A sum or an average that nothing rounds is not: its last bit is the engine's own. ``elsewhere``: the program rounds where
+    the engine does not, so that nothing can be held to it.
     """
-    exact = _exact_nodes(program, engine)
-    (outputs,) = next(node for node in program.graphs[EVAL].nodes if node.op == "output").args
-    return {name: exact[node] for name, node in quantize_nodes(program).items()}, [
-        not isinstance(value, fx.Node) or (exact[value] and not _ends_in_a_sum(value))
-        for value in outputs  # type: ignore[union-attr]
-    ]
+
+    tensors: dict[str, bool]
+    outputs: list[bool]
+    elsewhere: bool
 
 
-def _ends_in_a_sum(value: fx.Node) -> bool:
+def exactness(program: Program, engine: Engine) -> Claims:
+    """What is claimed of a program in its engine's form."""
+    graph = program.graphs[EVAL]
+    facts = facts_in(graph)
+    exact = _with_the_same_bits(facts, parameters_in(graph), engine)
+    outputs: Any = graph.output_node().args[0]
+    return Claims(
+        {tensor.name: tensor.quantize in exact for tensor in quantized_tensors(program)},
+        [not isinstance(value, fx.Node) or (value in exact and not _ends_in_a_sum(value, facts)) for value in outputs],
+        engine.fuses_add and _rounds_between_layer_and_sum(facts),
+    )
+
+
+def _ends_in_a_sum(value: fx.Node, facts: Facts) -> bool:
     """Whether there is a sum, a product or an average between a value and the quantized tensors in front of it."""
     waiting, seen = [value], {value}
     while waiting:
         node = waiting.pop()
-        if node.op != "call_function" or is_dequantize(node):
+        op = facts[node]
+        if node.op != "call_function" or op.kind == "dequantize":
             continue
-        if packet(node) in ("add", "mul") or facts(node).kind == "average":
+        if op.type in ("elementwise_add", "elementwise_mul") or op.kind == "average":
             return True
         waiting += [source for source in node.all_input_nodes if source not in seen]
         seen.update(node.all_input_nodes)
     return False
 
 
-def rounds_elsewhere(program: Program, engine: Engine) -> bool:
-    """Whether a program rounds where the engine does not: between a layer and the sum behind it, made for another engine."""
-    sums = [node for node in program.graphs[EVAL].nodes if node.op == "call_function" and packet(node) == "add"]
-    return engine.fuses_add and any(
-        all(map(is_dequantize, node.args[:2])) and any(map(_is_rounded_layer, node.args[:2])) for node in sums
-    )
+def _rounds_between_layer_and_sum(facts: Facts) -> bool:
+    """Whether a program does, as one made for another engine may."""
+    sums = [node for node, op in facts.items() if op.type == "elementwise_add" and isinstance(node.args[1], fx.Node)]
+    operands = [value for node in sums if on_integers(node, facts) for value in node.args[:2]]
+    return any(_is_rounded_layer(value, facts) for value in operands)
 
 
-def _is_rounded_layer(back: fx.Node) -> bool:
+def _is_rounded_layer(back: Any, facts: Facts) -> bool:
     """Whether a dequantize node gives what a layer and its activation compute, to one reader."""
-    source: Any = back
-    while is_dequantize(source) or is_quantize(source) or facts(source).fused:
+    source = back
+    while facts[source].fused or facts[source].kind in ("quantize", "dequantize"):
         source = source.args[0]
-    return facts(source).is_layer and len(back.users) == 1
+    return facts[source].is_layer and len(back.users) == 1
 
 
 def is_measured_here() -> bool:
@@ -65,19 +78,13 @@ def is_measured_here() -> bool:
     return platform.machine() in ("x86_64", "AMD64")
 
 
-def _exact_nodes(program: Program, engine: Engine) -> dict[fx.Node, bool]:
-    """For each node: does the engine have the simulation's bits, given those of the quantized tensors in front of it?"""
-    measured = is_measured_here()
-    exact: dict[fx.Node, bool] = {}
-    for node in program.graphs[EVAL].nodes:
-        if node.op != "call_function" or is_dequantize(node) or is_parameter(node):
-            exact[node] = True
-        elif is_quantize(node):
-            exact[node] = exact[node.args[0]] and engine.computes_exactly(node)
-        elif packet(node).startswith(("sym_", "_assert")):
-            exact[node] = exact[node.args[0]]
-        else:
-            exact[node] = (
-                measured and engine.computes_exactly(node) and all(exact[source] for source in node.all_input_nodes)
-            )
+def _with_the_same_bits(facts: Facts, parameters: set[fx.Node], engine: Engine) -> set[fx.Node]:
+    """The nodes where the engine has the simulation's bits, given those of the quantized tensors in front of them."""
+    measured, exact_by_themselves = is_measured_here(), engine.exact_nodes(facts)
+    exact: set[fx.Node] = set()
+    for node, op in facts.items():
+        given = node.op != "call_function" or op.kind == "dequantize" or node in parameters
+        by_itself = op.kind == "shape" or (node in exact_by_themselves and (measured or op.kind == "quantize"))
+        if given or (by_itself and exact.issuperset(node.all_input_nodes)):
+            exact.add(node)
     return exact

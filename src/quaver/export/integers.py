@@ -12,11 +12,9 @@ from torch import Tensor, fx
 from quaver.engines import engine_of
 from quaver.engines.inspection import Revealed
 from quaver.errors import EngineError
-from quaver.graph.nodes import integers_by_quantize_node, is_quantize
 from quaver.int8.kernels import IN_STEPS
-from quaver.int8.patterns import moves
-from quaver.program import Program
-from quaver.program.quantized_tensors import quantize_nodes
+from quaver.program import EVAL, Program
+from quaver.program.quantized_tensors import QuantizedTensor, quantized_tensors, rounded_again
 from quaver.program.views import Executable
 from quaver.runtime.artefact import provenance
 
@@ -33,6 +31,13 @@ class Rounded(NamedTuple):
     steps: NDArray[Any]
 
 
+class Simulated(NamedTuple):
+    """What a program makes of a batch: its outputs, and the integers (without zero point) of its quantized tensors."""
+
+    outputs: list[Tensor]
+    integers: dict[str, Integers]
+
+
 @dataclass(frozen=True)
 class Simulation:
     """A frozen program that shows its inside: `run` gives its outputs and the integers of each tensor in ``scales``."""
@@ -42,11 +47,11 @@ class Simulation:
     executable: Executable
     behind: dict[tuple[str, ...], Executable] = field(default_factory=dict)
 
-    def run(self, *tensors: Tensor) -> tuple[list[Tensor], dict[str, Integers]]:
-        """Outputs, and the integers (without zero point) of every quantized tensor."""
+    def run(self, *tensors: Tensor) -> Simulated:
+        """Outputs and integers."""
         with torch.no_grad():
             outputs, integers = self.executable(*tensors)
-        return list(outputs), {name: whole.numpy() for name, whole in integers.items()}
+        return Simulated(list(outputs), {name: whole.numpy() for name, whole in integers.items()})
 
     def run_behind(
         self, given: dict[str, Integers], dropped: set[str], *tensors: Tensor
@@ -60,20 +65,18 @@ class Simulation:
             self.behind[tuple(given)] = self._behind(list(given), dropped)
         values = [torch.from_numpy(whole) for whole in given.values()]
         with torch.no_grad():
-            outputs, found = self.behind[tuple(given)](*tensors, *values)
-        return list(outputs), {name: Rounded(*(value.numpy() for value in found[name])) for name in self.scales}
+            outputs, rounded = self.behind[tuple(given)](*tensors, *values)
+        return list(outputs), {name: Rounded(*(value.numpy() for value in rounded[name])) for name in self.scales}
 
     def _behind(self, given: list[str], dropped: set[str]) -> Executable:
-        graph = self.program.lowered()
-        whole = _integers_in(graph, self.program)
+        graph, whole = _lowered(self.program, quantized_tensors(self.program))
         shown = {name: (node, _unrounded(graph, node)) for name, node in whole.items()}
         last = [node for node in graph.nodes if node.op == "placeholder"][-1]
         for number, name in enumerate(given):
             with graph.inserting_after(last):
                 last = graph.placeholder(f"given_{number}")
             whole[name].replace_all_uses_with(last)
-        rounding = quantize_nodes(self.program)
-        for name in filter(lambda name: _is_rounded_again(rounding[name]), dropped):
+        for name in rounded_again(self.program) & dropped:
             integers, steps = shown[name]
             with graph.inserting_after(steps):
                 integers.replace_all_uses_with(graph.call_method("float", (steps,)))
@@ -85,16 +88,16 @@ def simulation(program: Program, *, inside: bool = True) -> Simulation:
 
     Without ``inside`` they are let go as soon as they are used: the integers of a large batch are many.
     """
-    graph = program.lowered()
-    shown = _integers_in(graph, program) if inside else {}
-    scales = {name: float(node.args[1]) for name, node in quantize_nodes(program).items() if inside}  # type: ignore[arg-type]
-    return Simulation(program, scales, Executable(program, _ending(graph, shown)))
+    tensors = quantized_tensors(program) if inside else []
+    graph, whole = _lowered(program, tensors)
+    return Simulation(program, {tensor.name: tensor.step for tensor in tensors}, Executable(program, _ending(graph, whole)))
 
 
-def _integers_in(graph: fx.Graph, program: Program) -> dict[str, fx.Node]:
-    """The node of a lowered graph that computes the integers of each quantized tensor."""
-    found = integers_by_quantize_node(graph)
-    return {name: found[node.name] for name, node in quantize_nodes(program).items()}
+def _lowered(program: Program, tensors: list[QuantizedTensor]) -> tuple[fx.Graph, dict[str, fx.Node]]:
+    """The graph as the program computes it, and the nodes in it that compute the integers of these tensors."""
+    lowering = program.engine.lowering()
+    graph = lowering.run(program.graphs[EVAL])
+    return graph, {tensor.name: lowering.integers[tensor.dequantize][0] for tensor in tensors}
 
 
 def _ending(graph: fx.Graph, further: Any) -> fx.Graph:
@@ -103,19 +106,6 @@ def _ending(graph: fx.Graph, further: Any) -> fx.Graph:
     end.args = ((end.args[0], further),)
     graph.lint()
     return graph
-
-
-def _is_rounded_again(node: fx.Node) -> bool:
-    """Whether whoever reads a quantized tensor only moves it, and rounds it to the same grid."""
-    waiting = [reader for back in node.users for reader in back.users]
-    while waiting:
-        reader = waiting.pop()
-        if reader.op != "call_function" or not (is_quantize(reader) or moves(reader)):
-            return False
-        if is_quantize(reader) and reader.args[1:3] != node.args[1:3]:
-            return False
-        waiting += [] if is_quantize(reader) else reader.users
-    return True
 
 
 def _unrounded(graph: fx.Graph, node: fx.Node) -> fx.Node:
@@ -154,13 +144,13 @@ class Inside:
     def run(self, *batch: NDArray[Any]) -> tuple[list[NDArray[Any]], dict[str, Integers]]:
         """Outputs, and the integers (without zero point) of every quantized tensor."""
         outputs: list[NDArray[Any]] = []
-        found: dict[str, Integers] = {}
+        integers: dict[str, Integers] = {}
         for part in self.parts:
             got = part.run(*batch)
             values = list(got if isinstance(got, tuple) else (got,))
             outputs += values[: part.own]
-            found |= {name: _whole(values[place] / self.scales[name]) for name, place in part.places.items()}
-        return outputs, {name: found[name] for name in self.names}
+            integers |= {name: _whole(values[place] / self.scales[name]) for name, place in part.places.items()}
+        return outputs, {name: integers[name] for name in self.names}
 
 
 def _whole(steps: NDArray[Any]) -> Integers:

@@ -24,10 +24,10 @@ def cost_of_moving(program: Program, form: Program, engine: Engine) -> dict[str,
         return {}
     inputs = inputs_for(program)
     own, moved = (
-        [one.double().numpy() for one in simulation(each, inside=False).run(*inputs)[0]] for each in (program, form)
+        [output.double().numpy() for output in simulation(each, inside=False).run(*inputs)[0]] for each in (program, form)
     )
-    signal = sum(float(np.square(one).sum()) for one in own)
-    noise = sum(float(np.square(one - other).sum()) for one, other in zip(own, moved, strict=True))
+    signal = sum(float(np.square(output).sum()) for output in own)
+    noise = sum(float(np.square(output - other).sum()) for output, other in zip(own, moved, strict=True))
     decibels = 10 * float(np.log10(signal / noise)) if signal and noise else None  # equal
     logging.getLogger("quaver").log(
         logging.WARNING if decibels is not None and decibels < FAR else logging.INFO,

@@ -1,14 +1,19 @@
-"""What a node of a graph is, and what Quaver noted about it. The notes in ``node.meta`` are read and written here only.
+"""What a node of a graph is: what Quaver noted about it, what it calls, and what is known of that.
 
-Nodes carry torch's own notes while a model is captured; ours are the fields of `NOTES`, which are saved with a program, the
-op that a node is, and, in a lowered graph, the quantize node whose integers a node computes.
+The notes in ``node.meta`` are read and written here only. Nodes carry torch's own while a model is captured; ours are the
+fields of `NOTES`, which are saved with a program, and the op that a node is. Who asks about many nodes asks once, for a
+table: `ops_in` of the ops, `facts_in` of all nodes.
 """
 
+import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import fx
+
+from quaver.operators import BY_PREFIX, OPS, QUANTIZER, UNKNOWN, UNSEEN, OpFacts
 
 NOTES = {"dtype": torch.dtype, "rank": int, "quantizer": str, "signed": bool, "written": bool, "constant": bool}
 """Facts about a node's tensor. ``quantizer``: the node calls this tensor's quantizer, on a ``signed`` grid. ``written``: the
@@ -23,6 +28,39 @@ class Op:
     type: str
     scope: str
     source: str
+
+
+@dataclass(frozen=True, eq=False)
+class OpNode(Op):
+    """An op in a graph: its node, what is known of it, the tensors it computes on, and its weight if it has one."""
+
+    node: fx.Node
+    facts: OpFacts
+    inputs: list[fx.Node]
+    weight: fx.Node | None
+
+
+def ops_in(graph: fx.Graph) -> dict[str, OpNode]:
+    """The ops of a graph by name, in order, as they are now."""
+    nodes = [node for node in graph.nodes if is_op(node)]
+    return {
+        op.name: OpNode(op.name, op.type, op.scope, op.source, node, facts(node), activation_inputs(node), weight_of(node))
+        for op, node in zip(map(op_of, nodes), nodes, strict=True)
+    }
+
+
+Facts = dict[fx.Node, OpFacts]
+"""What is known of each node of a graph, in order."""
+
+
+def facts_in(graph: fx.Graph) -> Facts:
+    """What is known of each node as it is now."""
+    return {node: facts(node) for node in graph.nodes}
+
+
+def parameters_in(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes whose tensors do not depend on the input."""
+    return {node for node in graph.nodes if is_parameter(node)}
 
 
 # what is noted
@@ -73,20 +111,24 @@ def tensor_notes(node: fx.Node, **changes: Any) -> dict[str, Any]:
     return {key: value for key, value in node.meta.items() if key != "op"} | changes
 
 
-def note_integers(node: fx.Node, quantize: fx.Node) -> None:
-    """Note that a node of a lowered graph computes the integers of a quantize node."""
-    node.meta["integers"] = quantize.name
-
-
-def integers_by_quantize_node(graph: fx.Graph) -> dict[str, fx.Node]:
-    """The nodes that compute integers, by the names of the quantize nodes they come from."""
-    return {node.meta["integers"]: node for node in graph.nodes if "integers" in node.meta}
-
-
 def notes_of(tensor: Any, op: Op | None = None, **facts: bool) -> dict[str, Any]:
     """The notes for a node: of its tensor, if it gives one, the op that it is, and those of the facts that hold."""
     notes: dict[str, Any] = {"dtype": tensor.dtype, "rank": tensor.dim()} if isinstance(tensor, torch.Tensor) else {}
     return notes | {name: True for name, holds in facts.items() if holds} | ({} if op is None else {"op": op})
+
+
+def note_ops(graph: fx.Graph, ops: dict[fx.Node, Op]) -> None:
+    """Leave on a captured graph our notes alone, among them which nodes are these ops."""
+    for node in graph.nodes:
+        facts = {"written": is_written(node), "constant": node.op == "call_function" and is_parameter(node)}
+        node.meta = notes_of(node.meta.get("val"), ops.get(node), **facts)
+
+
+def note_constants(graph: fx.Graph) -> None:
+    """Note which calls do not depend on the input."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.all_input_nodes:
+            node.meta["constant"] = all(map(is_parameter, node.all_input_nodes))
 
 
 def note_written(node: fx.Node) -> None:
@@ -100,8 +142,13 @@ def note_written(node: fx.Node) -> None:
 def packet(node: fx.Node) -> str:
     """The op's own name without namespace and overload: ``conv2d`` for ``aten.conv2d.padding``."""
     if isinstance(node.target, torch._ops.OpOverload):
-        return node.target._schema.name.split("::")[1]
+        return _packet(node.target)
     return getattr(node.target, "__name__", str(node.target))
+
+
+@cache
+def _packet(target: torch._ops.OpOverload) -> str:
+    return target._schema.name.split("::")[1]
 
 
 def calls(node: Any, *names: str) -> bool:
@@ -128,19 +175,31 @@ def argument(node: fx.Node, name: str, default: Any = None) -> Any:
     return default
 
 
+def facts(node: Any) -> OpFacts:
+    """What is known of the op that a value of a graph is a call of; `UNKNOWN` of anything else."""
+    if not isinstance(node, fx.Node):
+        return UNKNOWN
+    if node.op == "call_module":
+        return QUANTIZER if quantizer_of(node) else UNKNOWN
+    if node.op != "call_function":
+        return UNKNOWN
+    name = packet(node)
+    return OPS.get(name) or next((row for prefix, row in BY_PREFIX.items() if name.startswith(prefix)), UNKNOWN)
+
+
 def is_fake_quant(node: Any) -> bool:
     """Whether a node calls a quantizer."""
-    return isinstance(node, fx.Node) and node.op == "call_module" and bool(quantizer_of(node))
+    return facts(node).kind == "quantizer"
 
 
 def is_quantize(node: Any) -> bool:
     """Whether a node is a ``quantized_decomposed`` quantize."""
-    return isinstance(node, fx.Node) and node.op == "call_function" and packet(node).startswith("quantize_per_")
+    return facts(node).kind == "quantize"
 
 
 def is_dequantize(node: Any) -> bool:
     """Whether a node is a ``quantized_decomposed`` dequantize."""
-    return isinstance(node, fx.Node) and node.op == "call_function" and packet(node).startswith("dequantize_per_")
+    return facts(node).kind == "dequantize"
 
 
 def is_parameter(node: Any) -> bool:
@@ -159,6 +218,62 @@ def stored_weight(dequantized: fx.Node) -> fx.Node:
     while source.op != "get_attr":
         source = source.args[0]  # type: ignore[assignment]
     return source
+
+
+def weight_of(node: fx.Node) -> fx.Node | None:
+    """The weight of an op that has one: a convolution's, a linear layer's, a matrix product's parameter."""
+    op = facts(node)
+    rank = None if op.is_layer else op.weight.rank  # a layer would not run with another
+    return node.args[1] if op.has_weight and is_stored(node.args[1], rank) else None  # type: ignore[return-value]
+
+
+def activation_inputs(node: fx.Node) -> list[fx.Node]:
+    """The tensors an op computes on, in order; weights, biases and shape numbers are not among them."""
+    operands = facts(node).operands
+    tensors: Any = node.args[:operands] if operands else node.args[0]
+    return [value for value in tensors if isinstance(value, fx.Node) and not is_parameter(value)]
+
+
+def reads_parameter(node: fx.Node) -> bool:
+    """Whether one of an op's operands does not depend on the input."""
+    return any(is_parameter(value) for value in node.all_input_nodes)
+
+
+def op_types(graph: fx.Graph, shapes: dict[str, tuple[int, ...]]) -> dict[fx.Node, str]:
+    """The types of the ops of a graph as it was captured, in order; ``shapes`` are those of what the model stores."""
+    types: dict[fx.Node, str] = {}
+    for node in graph.nodes:
+        weights = [shapes.get(value.target, ()) for value in node.args[1:2] if is_stored(value)]
+        if node.op == "call_function" and (op_type := type_of(node, *weights)) is not None:
+            types[node] = op_type
+    return types
+
+
+def type_of(node: fx.Node, weight_shape: tuple[int, ...] | None = None) -> str | None:
+    """The op's type, or None for what is no op to a user (shape arithmetic, list access, counters)."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    name, op = packet(node), facts(node)
+    if name in UNSEEN or op.kind == "shape":
+        return None
+    if name == "conv2d" and weight_shape is not None and weight_shape[1] == 1 and argument(node, "groups") > 1:
+        return "depthwise_conv2d"
+    if name == "hardtanh":
+        return "relu6" if clamp_bounds(node) == (0, 6) else name
+    if op.kind == "elementwise" and len(activation_inputs(node)) == 1 and not reads_parameter(node):
+        return "scale"
+    return op.type or name
+
+
+def clamp_bounds(node: fx.Node) -> tuple[float, float] | None:
+    """Between which values an op clamps, if that is what it does."""
+    bounds = facts(node).bounds
+    if bounds is None:
+        return None
+    least, most = (argument(node, bound) if isinstance(bound, str) else bound for bound in bounds)
+    if isinstance(least, fx.Node) or isinstance(most, fx.Node):
+        return None  # tensors, known only when it runs
+    return float(-math.inf if least is None else least), float(math.inf if most is None else most)
 
 
 def copy_graph(graph: fx.Graph) -> fx.Graph:

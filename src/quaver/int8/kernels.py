@@ -5,6 +5,8 @@ end. (A sum beyond 2^24 would need some 500 products that all saturate with one 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -66,11 +68,17 @@ def stored_activation(
     fused_add: bool = False,
 ) -> Tensor:
     """Integers of an activation by a step that is fixed, in the steps in which an engine comes to them."""
-    whole = Grid(8, low < 0, narrow=False)
-    if low < whole.low or high > whole.high:  # written by hand
+    grid = _engine_grid(low, high)
+    if grid is None:  # written by hand
         return round_between(x if unit is None else x * unit, scale, low, high)
-    grid = Grid(8, low < 0, narrow=False, ends=(low, high))
     return as_stored(x.float(), scale, grid, Stored(shifted, unit, fused_add))
+
+
+@cache
+def _engine_grid(low: int, high: int) -> Grid | None:
+    """The grid of an engine's activations that keeps to these ends; None where it has not all of them."""
+    whole = Grid(8, low < 0, narrow=False)
+    return replace(whole, ends=(low, high)) if whole.low <= low and high <= whole.high else None
 
 
 def added(x: Tensor, integers: Tensor, scale: Tensor | float, shifted: bool) -> Tensor:

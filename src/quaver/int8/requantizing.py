@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from quaver.graph.nodes import is_dequantize, is_quantize, note_integers
+from quaver.graph.nodes import clamp_bounds
+from quaver.graph.patterns import is_rounded
 from quaver.graph.rewriter import Lowering
 from quaver.int8.kernels import stored_integers
-from quaver.int8.patterns import is_rounded
 from quaver.int8.requantize import Output
-from quaver.operators import clamp_bounds
 from quaver.quantizers.arithmetic import dequantize
 
 
@@ -32,25 +31,21 @@ class RequantizingLowering(Lowering):
         """The integers of an op's result, where the engine comes to them in one step; ``y`` is its last operand."""
         raise NotImplementedError
 
-    def run(self, graph: fx.Graph) -> fx.Graph:
-        """The graph in the engine's arithmetic."""
-        for node in graph.nodes:
-            self.copies[node] = self.dequantized(node) if is_dequantize(node) else self.copy(node)
-            if node.op == "call_function" and not node.is_impure():
-                self.spare.append(self.copies[node])
-        return self.without_spare()
+    def lowered(self, node: fx.Node) -> fx.Node:
+        """What integers stand for; whatever else as it is."""
+        twin = self.dequantized(node) if self.facts[node].kind == "dequantize" else self.copy(node)
+        return twin if node.op == "call_module" or node.is_impure() else self.spared(twin)
 
     def dequantized(self, node: fx.Node) -> fx.Node:
         """What integers stand for; how the engine comes to them is decided here."""
         source, scale, zero_point = node.args[:3]
         assert isinstance(source, fx.Node)
-        if not is_quantize(source):  # a weight
+        if self.facts[source].kind != "quantize":  # a weight
             self.integers[node] = (self.call(stored_integers, source), scale)
             return self.copy(node)
         low, high = (bound - zero_point for bound in source.args[3:5])  # type: ignore[operator]
         output = Output(scale, low, high)  # type: ignore[arg-type]
         whole = self.rounded(source, output) or self.call(type(self).quantized, source.args[0], *output)
-        note_integers(whole, source)
         self.integers[node] = (whole, scale)
         return self.call(dequantize, whole, scale)
 

@@ -93,6 +93,6 @@ def _amx_doubt(ask: Ask) -> str:
     return "" if described else "does not describe its tiles"
 
 
-def _listed(words: Iterable[str], joint: str) -> str:
-    *most, last = list(words) or [""]
+def _listed(items: Iterable[str], joint: str) -> str:
+    *most, last = list(items) or [""]
     return f"{', '.join(most)} {joint} {last}" if most else last

@@ -64,13 +64,13 @@ def layers(path: Path, engine: str, *, threads: int = 1, batch: int = 1, rounds:
 
 def titles(executed: list[Layer]) -> dict[str, str]:
     """What to call each layer: the program's names where they are known, ``from → to`` for a reorder."""
-    found = {layer.name: " + ".join(layer.ops) or _tensor(_plain(layer.name)) for layer in executed}
+    titles = {layer.name: " + ".join(layer.ops) or _tensor(_plain(layer.name)) for layer in executed}
     for layer in executed:
         if layer.is_reorder:
-            before = [found[name] for name in layer.reads[:1]] or ["the input"]
-            behind = [found[other.name] for other in executed if layer.name in other.reads][:1] or ["the output"]
-            found[layer.name] = f"{before[0]} → {behind[0]}"
-    return found
+            before = [titles[name] for name in layer.reads[:1]] or ["the input"]
+            behind = [titles[other.name] for other in executed if layer.name in other.reads][:1] or ["the output"]
+            titles[layer.name] = f"{before[0]} → {behind[0]}"
+    return titles
 
 
 def products_in_int8(executed: Iterable[Layer]) -> tuple[int, int]:
@@ -118,7 +118,7 @@ class _Names:
             if node.kind != "rounding" or not node.inputs:
                 continue
             # in an ONNX file that OpenVINO reads, the node's name goes to the conversion behind it
-            named = [_tensor(_plain(one.name)) for one in (node, *node.readers)]
+            named = [_tensor(_plain(near.name)) for near in (node, *node.readers)]
             tensor = next((name for name in named if name in records), None)
             if tensor is None:
                 continue
@@ -148,14 +148,14 @@ class _Names:
 
     def given(self, layer: ExecutedLayer) -> FileNode | None:
         """The first of a layer's nodes that the file has; for a product, the one with the weights."""
-        found = [self.nodes[name] for name in map(_plain, layer.origins) if name in self.nodes]
+        nodes = [self.nodes[name] for name in map(_plain, layer.origins) if name in self.nodes]
         if layer.role == "product":
-            for node in found:
+            for node in nodes:
                 while node.is_bias_or_clamp() and node.inputs:
                     node = node.inputs[0]
                 if node.weight() is not None:
                     return node
-        return found[0] if found else None
+        return nodes[0] if nodes else None
 
 
 def _plain(name: str) -> str:

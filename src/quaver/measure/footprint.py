@@ -7,7 +7,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from quaver.engines import ENGINES, installed
+from quaver.engines import installed, weights_beside
 from quaver.errors import EngineError
 from quaver.runtime.batches import random_batch
 from quaver.runtime.trial import signal_words
@@ -29,8 +29,7 @@ class Memory:
 
 def file_size(path: Path) -> int:
     """Bytes of the files that an engine reads: ``.xml`` with its ``.bin``, ``.onnx`` with weights stored beside it."""
-    beside = [engine.weights_beside(path) for engine in ENGINES.values() if engine.suffix == path.suffix]
-    return sum(file.stat().st_size for file in {path, *beside} if file is not None and file.is_file())
+    return sum(file.stat().st_size for file in (path, *weights_beside([path]).values()) if file.is_file())
 
 
 def memory(path: Path, engine: str, threads: int = 1, batch: int = 1) -> Memory:
@@ -71,8 +70,8 @@ def _bytes(field: str) -> int | None:
         lines = STATUS.read_text().splitlines()
     except OSError:
         return None
-    found = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
-    return int(found[0]) * 1024 if found else None
+    sizes = [line.split()[1] for line in lines if line.startswith(f"{field}:")]
+    return int(sizes[0]) * 1024 if sizes else None
 
 
 if __name__ == "__main__":

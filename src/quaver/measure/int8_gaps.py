@@ -39,13 +39,13 @@ def findings(executed: list[Layer], engine: str, origin: dict[str, Any]) -> list
         "rounding": (lambda layer: layer.role == "rounding", explain.rounding),
         "reorder": (lambda layer: layer.is_reorder, explain.reorder),
     }
-    found = [
-        Finding(kind, explain.titles[layer.name], explain.place(layer), layer.microseconds, layer.share, *words(layer))
-        for kind, (is_one, words) in kinds.items()
+    findings = [
+        Finding(kind, explain.titles[layer.name], explain.place(layer), layer.microseconds, layer.share, *sentence(layer))
+        for kind, (is_one, sentence) in kinds.items()
         for layer in executed
         if is_one(layer)
     ]
-    return sorted(found, key=lambda finding: -finding.microseconds)
+    return sorted(findings, key=lambda finding: -finding.microseconds)
 
 
 class _Explaining:
@@ -61,8 +61,8 @@ class _Explaining:
 
     def place(self, layer: Layer) -> str:
         """Where it stands among the int8 layers."""
-        before = self._any_int8(layer, lambda one: [self.layers[name] for name in one.reads])
-        behind = self._any_int8(layer, lambda one: self.readers[one.name])
+        before = self._any_int8(layer, lambda other: [self.layers[name] for name in other.reads])
+        behind = self._any_int8(layer, lambda other: self.readers[other.name])
         if before and behind:
             return "between int8 layers"
         return "before the first int8 layer" if behind else "behind the last int8 layer" if before else "apart"
@@ -71,12 +71,12 @@ class _Explaining:
         seen: set[str] = set()
         waiting = list(neighbours(layer))
         while waiting:
-            one = waiting.pop()
-            if one.is_int8:
+            layer_met = waiting.pop()
+            if layer_met.is_int8:
                 return True
-            if one.name not in seen:
-                seen.add(one.name)
-                waiting += neighbours(one)
+            if layer_met.name not in seen:
+                seen.add(layer_met.name)
+                waiting += neighbours(layer_met)
         return False
 
     # float layers
@@ -148,9 +148,9 @@ class _Explaining:
 
     def rounding(self, layer: Layer) -> tuple[str, str]:
         """Quantizing and dequantizing as a layer of its own."""
-        before, behind = self._neighbours(layer, lambda one: one.reads), self._neighbours(layer, self._reader_names)
-        after_float = next((one for one in before if one.is_float), None)
-        for_float = next((one for one in behind if one.is_float), None)
+        before, behind = self._neighbours(layer, lambda other: other.reads), self._neighbours(layer, self._reader_names)
+        after_float = next((other for other in before if other.is_float), None)
+        for_float = next((other for other in behind if other.is_float), None)
         if layer.given is not None and layer.given.inputs and layer.given.inputs[0].type == "Constant":
             what = "turns int8 weights back into float in every call"
             return (f"{what} for {self._named(for_float)}", self._goes_with(for_float)) if for_float else (what, "")
@@ -163,18 +163,18 @@ class _Explaining:
 
     def _neighbours(self, layer: Layer, names: Callable[[Layer], Iterable[str]]) -> list[Layer]:
         """The layers before or behind, looking through reorders."""
-        found = [self.layers[name] for name in names(layer)]
-        return [one for near in found for one in (self._neighbours(near, names) if near.is_reorder else [near])]
+        near = [self.layers[name] for name in names(layer)]
+        return [found for other in near for found in (self._neighbours(other, names) if other.is_reorder else [other])]
 
     def _reader_names(self, layer: Layer) -> list[str]:
-        return [one.name for one in self.readers[layer.name]]
+        return [reader.name for reader in self.readers[layer.name]]
 
     def reorder(self, layer: Layer) -> tuple[str, str]:
         """A tensor stored another way: in another precision, or in another order."""
         before = self.layers[layer.reads[0]] if layer.reads else None
         behind = next(iter(self.readers[layer.name]), None)
         if before is not None and before.writes != layer.writes:
-            in_float = next((one for one in (before, behind) if one is not None and one.is_float), None)
+            in_float = next((other for other in (before, behind) if other is not None and other.is_float), None)
             return f"turns {before.writes} into {layer.writes}", self._goes_with(in_float)
         order = f" from {before.layout}" if before is not None and before.layout and layer.layout else ""
         order += f" to {layer.layout}" if layer.layout else ""

@@ -15,7 +15,7 @@ from quaver.checking import check, number
 from quaver.engines import Engine, engine_of
 from quaver.errors import InputError, QuaverWarning, StageError
 from quaver.export import form_for
-from quaver.export.comparison import Allowed, Comparison, LayerDifference, distances
+from quaver.export.comparison import Allowed, Comparison, LayerDifference
 from quaver.machine.cpu import cpu
 from quaver.measure.accuracy import top_k_hits
 from quaver.passes import QuantizationFreezePass
@@ -90,18 +90,18 @@ class Verification:
     def lines(self) -> list[str]:
         """What was compared and how much of it differs."""
         rows = [("images", f"{self.images:,}{self._left_out()}")]
-        for title, one, five in (
+        for title, top1, top5 in (
             ("simulated", self.accuracy_simulated, self.top5_simulated),
             ("deployed", self.accuracy_deployed, self.top5_deployed),
         ):
-            if one is not None and five is not None:
-                rows.append((title, f"top-1 {one:.2%}  top-5 {five:.2%}"))
+            if top1 is not None and top5 is not None:
+                rows.append((title, f"top-1 {top1:.2%}  top-5 {top5:.2%}"))
         rows += [
             ("agreement", f"{self.agreement:.4%} of the images"),
             ("outputs", f"differ by at most {self.largest_difference:.3g} steps of the output scale"),
             *self._integers(),
         ]
-        return [f"{title:10} {words}" for title, words in [*rows, *([("note", self.note)] if self.note else [])]]
+        return [f"{title:10} {text}" for title, text in [*rows, *([("note", self.note)] if self.note else [])]]
 
     def _left_out(self) -> str:
         return f" ({self.excluded:,} that hold NaN or Inf were left out)" if self.excluded else ""
@@ -131,7 +131,7 @@ def verdict(failures: list[str]) -> list[str]:
     if not failures:
         return ["passed: the engine computes what was trained"]
     more = [f"  and {len(failures) - SHOWN} more"] if len(failures) > SHOWN else []
-    return ["FAILED: what runs is not what was trained", *(f"  {words}" for words in failures[:SHOWN]), *more]
+    return ["FAILED: what runs is not what was trained", *(f"  {failure}" for failure in failures[:SHOWN]), *more]
 
 
 def verify(
@@ -218,24 +218,23 @@ class _Classes:
     def __init__(self) -> None:
         self.images = self.agreeing = self.labelled = self.excluded = 0
         self.hits = np.zeros(4, np.int64)  # top-1 and top-5, simulated and deployed
-        self.difference = self.magnitude = 0.0
+        self.magnitude = 0.0
         self.are_scores = True
 
     def add(
         self, simulated: Sequence[NDArray[Any]], deployed: Sequence[NDArray[Any]], labels: NDArray[np.int64] | None
     ) -> None:
         """Count a batch."""
-        self.are_scores &= all(one.ndim == 2 and one.shape[1] > 1 for one in simulated)
+        self.are_scores &= all(ours.ndim == 2 and ours.shape[1] > 1 for ours in simulated)
         pairs = [
-            (one.reshape(len(one), -1), other.reshape(len(other), -1))
-            for one, other in zip(simulated, deployed, strict=True)
+            (ours.reshape(len(ours), -1), theirs.reshape(len(theirs), -1))
+            for ours, theirs in zip(simulated, deployed, strict=True)
         ]
         self.images += len(pairs[0][0])
-        agrees = [one.argmax(1) == other.argmax(1) for one, other in pairs]
+        agrees = [ours.argmax(1) == theirs.argmax(1) for ours, theirs in pairs]
         self.agreeing += int(np.logical_and.reduce(agrees).sum())
-        for one, other in pairs:
-            self.difference = max(self.difference, float(distances(one, other).max(initial=0.0)))
-            self.magnitude = max(self.magnitude, float(np.abs(one).max(initial=0.0)))
+        for ours, _ in pairs:
+            self.magnitude = max(self.magnitude, float(np.abs(ours).max(initial=0.0)))
         if labels is not None:
             self.labelled += len(labels)
             both = [(values, k) for values in pairs[0] for k in (1, 5)]
@@ -260,7 +259,7 @@ class _Classes:
             cpu=asdict(cpu()),
             images=self.images,
             agreement=agreement,
-            largest_difference=self.difference / (self.magnitude / 127) if self.magnitude else self.difference,
+            largest_difference=comparison.largest_difference / (self.magnitude / 127 or 1),
             accuracy_simulated=accuracies[0],
             top5_simulated=accuracies[1],
             accuracy_deployed=accuracies[2],

@@ -71,9 +71,9 @@ def canonical(name: str) -> str:
     ('mobilenet_v3_small', 'vgg16_bn', 'mobilenet_v1', 'mobilenet_v2')
     """
     written = _letters(_WIDTH.sub("", name))
-    for known in ZOO:
-        if _letters(known) == REFERENCE_NAMES.get(written, written):
-            return known
+    for model in ZOO:
+        if _letters(model) == REFERENCE_NAMES.get(written, written):
+            return model
     raise ConfigError(
         f"model {name!r}: the zoo has no such architecture.{nearest(name.lower(), ZOO)} It has {', '.join(ZOO)}. Others are "
         "given as package.module:function, timm/NAME or torchvision/NAME."
@@ -82,10 +82,10 @@ def canonical(name: str) -> str:
 
 def _width_in(name: str, options: Mapping[str, Any]) -> dict[str, float]:
     """The option that a width behind a name stands for: ``_x0_5`` is ``scale=0.5``."""
-    found = _WIDTH.search(name)
-    if found is None:
+    match = _WIDTH.search(name)
+    if match is None:
         return {}
-    scale = float(f"{found[1]}.{found[2]}")
+    scale = float(f"{match[1]}.{match[2]}")
     if options.get("scale", scale) != scale:
         raise ConfigError(
             f"model {name!r}: its name says scale={scale:g}, and the options scale={options['scale']}. Give one of the two."
@@ -108,8 +108,8 @@ def _accepted(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[st
 
 
 def _refuse_unknown(name: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    known = list(inspect.signature(factory).parameters)
-    wrong = [key for key in options if key not in known]
+    taken = list(inspect.signature(factory).parameters)
+    wrong = [key for key in options if key not in taken]
     if wrong:
-        lines = [f"model {name!r}: has no option {key!r}.{nearest(key, known)}" for key in wrong]
-        raise ConfigError("\n".join(lines) + f"\nIts options: {', '.join(known)}.")
+        lines = [f"model {name!r}: has no option {key!r}.{nearest(key, taken)}" for key in wrong]
+        raise ConfigError("\n".join(lines) + f"\nIts options: {', '.join(taken)}.")

@@ -50,8 +50,8 @@ def from_library(library: str, name: str, options: dict[str, Any]) -> nn.Module:
     try:
         return checked(f"{library}/{name}", _made(module, library, name, options))
     except (ValueError, RuntimeError, TypeError, OSError) as error:  # no such model or option, or weights out of reach
-        known = module.list_models() if hasattr(module, "list_models") else []
-        hint = "" if name in known else nearest(name, known)
+        models = module.list_models() if hasattr(module, "list_models") else []
+        hint = "" if name in models else nearest(name, models)
         raise ConfigError(f"model '{library}/{name}': {library} cannot build it: {str(error).rstrip('.')}.{hint}") from error
 
 

@@ -13,14 +13,13 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass, LiftConstantsTo
 from torch import Tensor, fx
 
 from quaver.errors import EngineError, StageError
-from quaver.graph.nodes import argument, calls, is_dequantize, is_quantize, op_of, packet
-from quaver.int8.patterns import two
+from quaver.graph.nodes import argument, calls, clamp_bounds, facts_in, op_of, packet
+from quaver.graph.patterns import pool_window
 from quaver.log_suppression import silenced
 from quaver.onnx.editing import array_of, constant, operand, replace
-from quaver.operators import clamp_bounds
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
-from quaver.program.quantized_tensors import quantize_nodes, rounded_name
+from quaver.program.quantized_tensors import quantized_tensors, rounded_name
 from quaver.program.views import read
 
 OPSET = 20
@@ -80,15 +79,14 @@ def for_onnx(program: Program) -> Flat:
     """The evaluation graph with what ONNX has no word for spelled out: zero points per channel, and grids below 8 bits."""
     module = program.graph_module()
     graph = module.graph
+    for node in graph.find_nodes(op="call_function", target=torch.ops.quantized_decomposed.dequantize_per_channel.default):
+        zeros = torch.zeros_like(read(module, node.args[1].target), dtype=torch.int8)
+        module.register_buffer(f"zeros_{node.name}", zeros)
+        with graph.inserting_before(node):
+            node.update_arg(2, graph.get_attr(f"zeros_{node.name}"))
+    facts = facts_in(graph)
     for node in list(graph.nodes):
-        if is_dequantize(node) and node.target is torch.ops.quantized_decomposed.dequantize_per_channel.default:
-            module.register_buffer(
-                f"zeros_{node.name}", torch.zeros_like(read(module, node.args[1].target), dtype=torch.int8)
-            )
-            with graph.inserting_before(node):
-                zeros = graph.get_attr(f"zeros_{node.name}")
-            node.args = (*node.args[:2], zeros, *node.args[3:])
-        elif is_quantize(node):
+        if facts[node].kind == "quantize":
             x, scale, zero, low, high, dtype = node.args
             whole = torch.iinfo(dtype)
             if (low, high) != (whole.min, whole.max):
@@ -100,7 +98,7 @@ def for_onnx(program: Program) -> Flat:
                     node.update_arg(0, graph.call_function(torch.ops.aten.clamp.default, (x, *bounds)))
         elif calls(node, "avg_pool2d", "avg_pool3d") and argument(node, "divisor_override"):
             spell_out_divisor(graph, node)
-        elif node.op == "call_function" and packet(node) == "pad" and argument(node, "mode") == "circular":
+        elif calls(node, "pad") and argument(node, "mode") == "circular":
             spell_out_wrapping(graph, node)
     module.recompile()
     return Flat(module).eval()
@@ -116,8 +114,7 @@ def spell_out_divisor(graph: fx.Graph, node: fx.Node) -> None:
             f"export: {op_of(node).name!r}: a pool with divisor_override has a form in ONNX only in two dimensions and "
             "without ceil_mode. Leave divisor_override out, and multiply the pool's result instead."
         )
-    kernel = two(argument(node, "kernel_size"))
-    stride, padding = two(argument(node, "stride") or kernel), two(argument(node, "padding"))
+    kernel, stride, padding = pool_window(node)
     with graph.inserting_before(node):
         plain = graph.call_function(torch.ops.aten.avg_pool2d.default, (node.args[0], kernel, stride, padding, False, True))
         factor = math.prod(kernel) / argument(node, "divisor_override")
@@ -179,7 +176,7 @@ def tidied(model: ir.Model, program: Program) -> ir.Model:
     several = len(graph.outputs) > 1
     outputs = {value: f"output_{index}" if several else "output" for index, value in enumerate(graph.outputs)}
     quantized = [node.outputs[0] for node in graph if node.op_type == "QuantizeLinear"]
-    titles = dict(zip(quantized, quantize_nodes(program), strict=True))
+    titles = dict(zip(quantized, (tensor.name for tensor in quantized_tensors(program)), strict=True))
     whole = {value: f"{title}.integers" for value, title in titles.items()}
     back = {node.outputs[0]: node.inputs[0] for node in graph if node.op_type == "DequantizeLinear"}
     rounded = {value: rounded_name(titles[source]) for value, source in back.items() if source in titles}

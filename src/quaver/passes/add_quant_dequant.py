@@ -6,13 +6,14 @@ from torch import fx
 
 from quaver.checking import boolean, names
 from quaver.config.options import like, lists_options, option
-from quaver.graph.nodes import is_parameter, op_of, results
-from quaver.operators import OP_TYPES, WEIGHTED, activation_inputs, ends_layer, moves_values
+from quaver.graph.nodes import OpNode, reads_parameter, results
+from quaver.graph.patterns import ends_layer
+from quaver.operators import OP_TYPES, WEIGHTED
 from quaver.passes.placement import Ops
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
 from quaver.passes.quantizer_groups import Plan
 from quaver.program import EVAL, TRAIN, OpPlan
-from quaver.program.reason import Because, Reason
+from quaver.program.reason import READ_IN_FLOAT, Because, Reason
 
 WITHOUT_WEIGHT = OP_TYPES - WEIGHTED
 
@@ -38,47 +39,44 @@ class AddQuantDequantPass(InputQuantizers):
         """The inputs of the listed ops."""
         plan: Plan = {}
         declined: dict[str, Reason] = {}
-        for name, node in ops[EVAL].items():
-            op = op_of(node)
+        for name, op in ops[EVAL].items():
             if op.type not in self.quantizable_op_type or name in planned:
                 continue
-            inputs = activation_inputs(node)
-            if why := skipped_by(op, self.skip_pattern) or self.decline(node, inputs, ops[TRAIN].get(name)):
+            if why := skipped_by(op, self.skip_pattern) or self.decline(op, ops[TRAIN].get(name)):
                 declined[name] = why
             else:
-                plan[name] = OpPlan(None, dict.fromkeys(self.rounded(node, inputs), self.input_options(op)))
+                plan[name] = OpPlan(None, dict.fromkeys(self.rounded(op), self.input_options(op)))
         if self.leave_outputs_float:
             self.drop_outputs(ops[EVAL], planned | plan, plan, declined)
         return plan, declined
 
-    def decline(self, node: fx.Node, inputs: list[fx.Node], twin: fx.Node | None) -> Because | None:
+    def decline(self, op: OpNode, twin: OpNode | None) -> Because | None:
         """Why the op stays float, or nothing."""
-        if any(is_parameter(value) for value in node.all_input_nodes):
+        if reads_parameter(op.node):
             return Because("one of its operands is a parameter of the model, such as a bias")
-        if self.leave_products_float and op_of(node).type == "matmul":
+        if self.leave_products_float and op.type == "matmul":
             return Because(
                 "products of two activations can overflow 16 bits without VNNI; saturation_safe=False quantizes it"
             )
-        return unquantizable(inputs, twin)
+        return unquantizable(op, twin)
 
-    def rounded(self, node: fx.Node, inputs: list[fx.Node]) -> list[int]:
+    def rounded(self, op: OpNode) -> list[int]:
         """The inputs to round: all, less the convolution that the target adds to before it rounds."""
-        if op_of(node).type == "elementwise_add" and self.engine.fuses_add and inputs[0] is not inputs[-1]:
-            for position, value in enumerate(inputs):
+        positions = list(range(len(op.inputs)))
+        if op.type == "elementwise_add" and self.engine.fuses_add and op.inputs[0] is not op.inputs[-1]:
+            for position, value in enumerate(op.inputs):
                 if ends_layer(value):
-                    return [other for other in range(len(inputs)) if other != position]
-        return list(range(len(inputs)))
+                    return [other for other in positions if other != position]
+        return positions
 
-    def drop_outputs(self, ops: dict[str, fx.Node], wanted: Plan, plan: Plan, declined: dict[str, Reason]) -> None:
+    def drop_outputs(self, ops: dict[str, OpNode], wanted: Plan, plan: Plan, declined: dict[str, Reason]) -> None:
         """Take ops that only move values out of the plan again, where nothing behind them computes on integers."""
         useful: set[fx.Node] = set()
-        for name, node in reversed(ops.items()):
+        for name, op in reversed(ops.items()):
             if name not in wanted:
                 continue
-            moves = moves_values(node)
-            readers = [reader for result in results(node) for reader in result.users]
-            if not moves or any(reader in useful for reader in readers):
-                useful.add(node)
+            if op.facts.kind != "move" or any(reader in useful for result in results(op.node) for reader in result.users):
+                useful.add(op.node)
             elif name in plan:
                 del plan[name]
-                declined[name] = Because("no quantized op computes on its output")
+                declined[name] = READ_IN_FLOAT

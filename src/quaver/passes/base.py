@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from quaver.checking import names, or_none
 from quaver.config.options import Checked
 from quaver.errors import StageError
+from quaver.garbage import without_collecting
 from quaver.operators import OP_TYPES, WEIGHTED
 from quaver.passes.said_again import PLACE, SCOPE, refuse_fewer_types, refuse_other_place, said_again
 from quaver.program import Program, Stage
@@ -24,6 +25,7 @@ class Pass(ABC):
     scope: Any = said_again(SCOPE, "Accepted as None: a program holds its own tensors.")
     place: Any = said_again(PLACE, "The device that the program is on; program.to(device) moves it.")
 
+    @without_collecting()
     def apply(self, program: Program) -> Program:
         """The program with this pass applied; the one given is left as it was."""
         self.check(program)
@@ -65,12 +67,11 @@ def concluded(result: Program, program: Program, *passes: Pass) -> Program:
     """What passes made of a program: its graphs checked, the passes in its history."""
     for graph in result.graphs.values():
         graph.lint()
-    applied = [PassApplied.of(type(one).__qualname__, _made_with(one)) for one in passes]
-    result.history = (*program.history, *applied)
+    steps = [PassApplied.of(type(applied).__qualname__, _made_with(applied)) for applied in passes]
+    result.history = (*program.history, *steps)
     return result
 
 
-def _made_with(one: Pass) -> dict[str, Any]:
+def _made_with(applied: Pass) -> dict[str, Any]:
     """The options that had a say in the program, not what was merely said again."""
-    silent = {said.name for said in fields(one) if not said.repr}
-    return {name: value for name, value in vars(one).items() if name not in silent}
+    return {option.name: getattr(applied, option.name) for option in fields(applied) if option.repr}

@@ -16,20 +16,19 @@ from torch import fx, nn
 
 from quaver.engines import Engine
 from quaver.errors import ConfigError
-from quaver.graph.nodes import copy_graph, is_fake_quant, is_op, op_of, ops_by_name, tensor_notes
-from quaver.int8.patterns import foldable_batch_norm
-from quaver.operators import activation_inputs, facts, never_negative, weight_of
+from quaver.graph.nodes import OpNode, copy_graph, is_fake_quant, ops_in, tensor_notes
+from quaver.graph.patterns import fused_output, never_negative
 from quaver.passes.quantizer_groups import Group, Plan, QuantizerSource
 from quaver.passes.reasons import why_float
-from quaver.passes.tensor_names import free_name, tensor_name
+from quaver.passes.tensor_names import QuantizersByName, tensor_name
 from quaver.program import EVAL, TRAIN, Placements, Program, Stage
 from quaver.program.placements import Options
+from quaver.program.quantized_tensors import makers_in
 from quaver.program.reason import ONLY_IN_TRAINING, Reason
 from quaver.program.views import read, set_submodule
-from quaver.quantizers import Quantizer
 
-Ops = dict[str, dict[str, fx.Node]]
-"""For each mode the nodes that are ops, by name, in graphs without quantizers."""
+Ops = dict[str, dict[str, OpNode]]
+"""For each mode the ops by name, as they are in graphs without quantizers."""
 
 Planner = Callable[[Ops, Plan], tuple[Plan, dict[str, Reason]]]
 """Says what to quantize beside what is planned already, and what it declines and why."""
@@ -43,7 +42,7 @@ def place(program: Program, engine: Engine, *planners: Planner, factory: Quantiz
             "differ in where they round. Give all passes the same target."
         )
     graphs = {mode: without_quantizers(graph) for mode, graph in program.graphs.items()}
-    ops = {mode: ops_by_name(graph) for mode, graph in graphs.items()}
+    ops = {mode: ops_in(graph) for mode, graph in graphs.items()}
     planned, declined = dict(program.placements.plan), dict(program.placements.declined)
     for planner in planners:
         more, refused = planner(ops, planned)
@@ -51,16 +50,6 @@ def place(program: Program, engine: Engine, *planners: Planner, factory: Quantiz
         declined |= refused
     declined = {name: why for name, why in declined.items() if name not in planned}
     return _Placing(program, graphs, ops, planned, declined, factory or QuantizerSource(program), engine).run()
-
-
-def fused_output(node: fx.Node) -> fx.Node:
-    """The tensor that every engine writes for an op: behind its batch norm, and behind a clamp such as ReLU."""
-    last = foldable_batch_norm(node) or node
-    if len(last.users) == 1:
-        (reader,) = last.users
-        if facts(reader).bounds is not None:
-            return reader
-    return last
 
 
 def without_quantizers(graph: fx.Graph) -> fx.Graph:
@@ -82,7 +71,7 @@ class _Placing:
     declined: dict[str, Reason]
     factory: QuantizerSource
     engine: Engine
-    modules: dict[str, Quantizer] = field(default_factory=dict)
+    modules: QuantizersByName = field(default_factory=QuantizersByName)
     weights: dict[str, str] = field(default_factory=dict)
     roles: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     calls: dict[tuple[str, fx.Node], fx.Node] = field(default_factory=dict)
@@ -90,18 +79,18 @@ class _Placing:
     def __post_init__(self) -> None:
         self.root = self.program.placements.root or self.program.free_name("quantizers")
         self.trained = self.ops.get(TRAIN, {})
+        self.dropouts = {op.node for op in self.trained.values() if "dropout" in op.type}
+        self.makers = makers_in(self.graphs[EVAL], self.program.signature)
 
     def run(self) -> Program:
         for name, planned in self.plan.items():
             if planned.weight is not None:
                 self.place_weight(name, planned.weight)
-        groups = self.factory.groups(self.graphs[EVAL], self.plan)
-        known: dict[fx.Node, bool] = {}
-        signed = [  # asked before the first quantizer stands in the way
-            not (self.engine.unsigned and all(never_negative(tensor, known) for tensor in group.sources)) for group in groups
-        ]
-        for group, is_signed in zip(groups, signed, strict=True):
-            self.place_group(group, is_signed)
+        groups = self.factory.groups(self.ops[EVAL], self.plan)
+        # asked before the first quantizer stands in the way
+        unsigned = never_negative(tensor for group in groups for tensor in group.sources) if self.engine.unsigned else set()
+        for group in groups:
+            self.place_group(group, signed=not unsigned.issuperset(group.sources))
         self.observe_outputs()
         only_trained = [name for name in self.trained if name not in self.ops[EVAL]]
         placements = Placements(
@@ -126,52 +115,50 @@ class _Placing:
     # weights
 
     def place_weight(self, name: str, wanted: Options) -> None:
-        node = self.ops[EVAL][name]
-        weight = weight_of(node)
-        assert weight is not None
-        parameter = str(weight.target)
-        title = self.factory.weight_title(parameter, node, wanted, self.modules)
+        op = self.ops[EVAL][name]
+        assert op.weight is not None
+        parameter = str(op.weight.target)
+        title = self.factory.weight_title(parameter, op, wanted, self.modules)
         if title not in self.modules:
-            self.modules[title] = self.factory.of_weight(title, read(self.program, parameter), node, wanted)
+            self.modules[title] = self.factory.of_weight(title, read(self.program, parameter), op, wanted)
             self.weights[title] = parameter
         self.roles[name]["weight"] = title
         for mode, ops in self.ops.items():
             if name in ops:
-                stored = weight_of(ops[name])
+                stored = ops[name].weight
                 assert stored is not None
-                ops[name].replace_input_with(stored, self.call(mode, title, stored, 0))
+                ops[name].node.replace_input_with(stored, self.call(mode, title, stored, 0))
 
     # activations
 
     def place_group(self, group: Group, signed: bool) -> None:
         title = self.tensor_name(group.sources[0])
-        wanted = [self.plan[op_of(node).name].inputs[position] for node, position, _ in group.reads]
+        wanted = [self.plan[op.name].inputs[position] for op, position, _ in group.reads]
         self.modules[title] = self.factory.of_group(title, group, wanted, signed)
         order = {tensor: index for index, tensor in enumerate(group.sources)}
-        for node, position, tensor in group.reads:
-            name = op_of(node).name
-            role = "input" if len(self.plan[name].inputs) == 1 else f"input{position}"
-            self.roles[name][role] = title
+        for op, position, tensor in group.reads:
+            role = "input" if len(self.plan[op.name].inputs) == 1 else f"input{position}"
+            self.roles[op.name][role] = title
             index = order.get(tensor)
-            self.read_quantized(EVAL, node, position, tensor, title, index)
-            if index is not None and name in self.trained:
+            self.read_quantized(EVAL, op.node, position, tensor, title, index)
+            if index is not None and op.name in self.trained:
                 # in training a moved tensor is on the grid already; rounding it twice would change nothing but the time
-                reader, source = self.before_dropout(self.trained[name], position)
+                reader, source = self.before_dropout(self.trained[op.name], position)
                 self.read_quantized(TRAIN, reader, position, source, title, index)
         for mover in group.moved.values():
             self.roles[mover]["output"] = title
 
-    def before_dropout(self, reader: fx.Node, position: int) -> tuple[fx.Node, fx.Node]:
+    def before_dropout(self, op: OpNode, position: int) -> tuple[fx.Node, fx.Node]:
         """The input to quantize in training: in front of a dropout, whose rescaled values never occur in evaluation."""
-        source = activation_inputs(reader)[position]
-        while is_op(source) and "dropout" in op_of(source).type:
+        reader, source = op.node, op.inputs[position]
+        while source in self.dropouts:
             reader, source = source, source.args[0]  # type: ignore[assignment]
         return reader, source
 
     def read_quantized(
         self, mode: str, reader: fx.Node, position: int, tensor: fx.Node, title: str, index: int | None
     ) -> None:
-        if is_fake_quant(tensor):  # a dropout that two ops share
+        if tensor.op == "call_module":  # a quantizer already: of a dropout that two ops share
             return
         if reader.args.count(tensor) > 1:  # x + x: each operand may have a quantizer of its own
             reader.update_arg(position, self.call(mode, title, tensor, index))
@@ -194,7 +181,7 @@ class _Placing:
         return node
 
     def tensor_name(self, node: fx.Node) -> str:
-        return free_name(tensor_name(node, self.graphs[EVAL], self.program.signature), self.modules)
+        return self.modules.free_name(tensor_name(node, self.makers))
 
     # what is left
 
@@ -204,15 +191,15 @@ class _Placing:
         for name in self.plan:
             if "output" in self.roles[name]:
                 continue
-            last = fused_output(self.ops[EVAL][name])
+            last = fused_output(self.ops[EVAL][name].node)
             title = rounded.get(last)
             if title is None:
                 title = self.tensor_name(last)
-                twin = self.trained.get(op_of(last).name) if is_op(last) else None
+                twin = self.trained.get(self.makers.get(last, ""))
                 if twin is None and TRAIN in self.graphs:
                     continue
                 self.modules[title] = QuantizerSource(self.program).quantizer(title, {"kind": "observer"})
                 if twin is not None:
-                    self.call(TRAIN, title, twin, 0)
+                    self.call(TRAIN, title, twin.node, 0)
                 rounded[last] = title
             self.roles[name]["output"] = title

@@ -24,8 +24,8 @@ from quaver.graph.nodes import (
     rank_of,
     tensor_notes,
 )
+from quaver.graph.patterns import foldable_batch_norm
 from quaver.int8.kernels import fold_batch_norm
-from quaver.int8.patterns import foldable_batch_norm
 from quaver.operators import channel_axis
 from quaver.passes.base import SaidTypes
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
@@ -112,14 +112,15 @@ def _listed(names: list[str]) -> str:
 def with_plain_quantizers(program: Program) -> Program:
     """The program with a plain quantizer in the place of each that has a user's function in it, or a clip in front."""
     plain: dict[str, Quantizer] = {}
+    ranks, device = _ranks(program), _device(program)
     for name, quantizer in program.quantizers():
         if not isinstance(quantizer, CustomQuantizer):
-            absorbing = quantizer.absorbing(*_rank_and_device(program, name))
+            absorbing = quantizer.absorbing(ranks[name], device)
             if absorbing is not None:
                 plain[name] = absorbing
         else:
             try:
-                plain[name] = plain_form(program, name, quantizer)
+                plain[name] = plain_form(program, name, quantizer, ranks[name], device)
             except OffGridError as error:
                 raise ConversionError(
                     f"{name!r}: its custom quantize function is on no integer grid: {error}. Round to multiples of one "
@@ -135,22 +136,25 @@ def with_plain_quantizers(program: Program) -> Program:
     return twin
 
 
-def _rank_and_device(program: Program, name: str) -> tuple[int, torch.device]:
-    """Of a tensor that is quantized."""
-    ranks = [rank_of(node) for node in program.graphs[EVAL].nodes if quantizer_of(node) == name]
-    device = next((tensor.device for tensor in program.parameters()), torch.device("cpu"))
-    return next(iter(ranks), None) or 4, device
+def _ranks(program: Program) -> dict[str, int]:
+    """How many dimensions each tensor has that is quantized; of images where it is not known."""
+    seen = {quantizer_of(node): rank_of(node) for node in reversed(program.graphs[EVAL].nodes)}
+    return {name: seen.get(name) or 4 for name in program.placements.quantizers}
 
 
-def plain_form(program: Program, name: str, custom: CustomQuantizer) -> Quantizer:
+def _device(program: Program) -> torch.device:
+    return next((tensor.device for tensor in program.parameters()), torch.device("cpu"))
+
+
+def plain_form(program: Program, name: str, custom: CustomQuantizer, rank: int, device: torch.device) -> Quantizer:
     """The plain quantizer that does what a user's function does; for a weight, to what the function made of it."""
     if name not in program.placements.weights:
-        return custom.plain_activation(*_rank_and_device(program, name))
+        return custom.plain_activation(rank, device)
     custom = copy.deepcopy(custom).eval()
     values = custom(read(program, program.placements.weights[name])).detach().float()
-    found = custom.plain_weight(values)
-    found.preprocess = custom
-    return found
+    plain = custom.plain_weight(values)
+    plain.preprocess = custom
+    return plain
 
 
 def traced_function(function: nn.Module, tensor: str, rank: int, device: torch.device) -> Program:
@@ -213,7 +217,7 @@ class _Freezing:
 
     def computed(self, function: nn.Module, source: fx.Node, tensor: str) -> fx.Node:
         """The ops of a user's function on a tensor that is rounded behind them."""
-        traced = traced_function(function, tensor, *_rank_and_device(self.program, tensor))
+        traced = traced_function(function, tensor, _ranks(self.program)[tensor], _device(self.program))
         nodes: dict[fx.Node, fx.Node] = {}
         for node in traced.graphs[EVAL].nodes:
             if node.op == "placeholder":
@@ -242,7 +246,8 @@ class _Freezing:
         norm = foldable_batch_norm(op_node)
         if norm is not None:
             statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var")]
-            values: list[Any] = [self.value(node) for node in (argument(op_node, "bias"), *statistics)]
+            given = (argument(op_node, "bias"), *statistics)
+            values: list[Any] = [node if node is None else read(self.program, node.target) for node in given]
             factor, bias = fold_batch_norm(scale, *[*values, argument(norm, "eps")])
             integers, scale = turn_sign(integers, scale, factor, axis)
             self.set_bias(op_node, self.store(f"{op.name}.bias", bias))
@@ -260,9 +265,6 @@ class _Freezing:
         node.args = (*node.args[:2], bias, *node.args[3:])
         node.kwargs = {key: value for key, value in node.kwargs.items() if key != "bias"}
         node.prepend(bias)
-
-    def value(self, node: Any) -> Tensor | None:
-        return None if node is None else read(self.program, node.target)
 
     def store(self, name: str, value: Tensor) -> fx.Node:
         """A tensor under a free name; the same tensor of a weight that two ops share is kept once."""

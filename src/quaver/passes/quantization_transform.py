@@ -1,6 +1,7 @@
 """The first pass: quantizers for the weights and inputs of convolutions, linear layers and their like."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import fx
@@ -8,8 +9,8 @@ from torch import fx
 from quaver.checking import anything, boolean, names
 from quaver.config.options import like, lists_options, option
 from quaver.config.quantization_options import SaturationOption, WeightOptions, WeightRange
-from quaver.graph.nodes import Op, is_parameter, op_of, rank_of
-from quaver.operators import CONVOLUTIONS, WEIGHTED, activation_inputs, weight_of
+from quaver.graph.nodes import Op, rank_of, reads_parameter
+from quaver.operators import CONVOLUTIONS, WEIGHTED
 from quaver.passes.placement import Ops
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
 from quaver.passes.quantizer_groups import Plan
@@ -44,7 +45,7 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
     weight_preprocess_func: Any = option(None, anything(), "What stands in front of a quantizer of weights.")
     optimizer_func: Any = option(None, anything(), "What makes the optimizer of the quantizers' parameters.")
 
-    @property
+    @cached_property
     def bounds_pairs(self) -> bool:
         """Whether weights are kept from overflowing 16 bits: only 8-bit activations of some engines come that far."""
         could_overflow = self.has_8_bit_activations and self.engine.saturates
@@ -66,22 +67,21 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
         """The weight and every input of the listed ops."""
         plan: Plan = {}
         declined: dict[str, Reason] = {}
-        for name, node in ops[EVAL].items():
-            op = op_of(node)
+        for name, op in ops[EVAL].items():
             if op.type not in self.quantizable_op_type:
                 continue
             if why := skipped_by(op, self.skip_pattern):
                 declined[name] = why
-            elif weight_of(node) is None:
-                if op.type == "matmul" and not any(is_parameter(value) for value in node.all_input_nodes):
+            elif op.weight is None:
+                if op.type == "matmul" and not reads_parameter(op.node):
                     declined[name] = Because("both operands are activations: AddQuantDequantPass takes those")
                 elif op.type == "matmul":
                     declined[name] = Because("its weight is not a matrix on the right-hand side")
                 else:
                     declined[name] = Because("its weight is computed by the model, not a parameter of it")
-            elif unfit := unquantizable(activation_inputs(node), ops[TRAIN].get(name)):
+            elif unfit := unquantizable(op, ops[TRAIN].get(name)):
                 declined[name] = unfit
-            elif op.type in CONVOLUTIONS and is_unbatched(node):
+            elif op.type in CONVOLUTIONS and is_unbatched(op.node):
                 declined[name] = Because("its input has no batch dimension")
             else:
                 plan[name] = OpPlan(

@@ -13,7 +13,7 @@ from quaver.config.layer_bits import as_pairs, bits_for
 from quaver.config.options import like, option
 from quaver.config.quantization_options import QuantizerOptions, SharedOptions, TargetOption
 from quaver.config.scopes import contains
-from quaver.graph.nodes import Op, argument, calls, dtype_of, is_written
+from quaver.graph.nodes import Op, OpNode, argument, calls, dtype_of, is_written
 from quaver.passes.base import Pass
 from quaver.passes.placement import Ops, place
 from quaver.passes.quantizer_groups import Plan
@@ -31,15 +31,15 @@ def skipped_by(op: Op, patterns: str | Iterable[str]) -> SkipPattern | None:
     return None
 
 
-def unquantizable(inputs: list[fx.Node], twin: fx.Node | None) -> Because | None:
+def unquantizable(op: OpNode, twin: OpNode | None) -> Because | None:
     """Why no pass can quantize the inputs of an op, whose ``twin`` is the same op in training; or nothing."""
-    if not is_float(inputs):
+    if not is_float(op.inputs):
         return Because("its inputs are not floating-point tensors")
-    if any(map(is_padded_with_infinity, inputs)):
+    if any(map(is_padded_with_infinity, op.inputs)):
         return Because("its input is padded with infinity, which no grid holds")
     if twin is None:
         return Because("it runs only in evaluation, so training cannot find its range")
-    if any(map(is_written, (*inputs, twin, *twin.all_input_nodes))):
+    if any(map(is_written, (*op.inputs, twin.node, *twin.node.all_input_nodes))):
         return Because("the model writes into this tensor in place (an assignment to a slice, say); build a new one instead")
     return None
 

@@ -6,15 +6,16 @@ from itertools import chain
 
 from torch import Tensor, fx
 
-from quaver.graph.nodes import argument, op_of, ops_by_name, results
-from quaver.operators import activation_inputs, channel_axis, moves_values
+from quaver.graph.nodes import OpNode, argument, results
+from quaver.operators import channel_axis
+from quaver.passes.tensor_names import QuantizersByName
 from quaver.program import OpPlan, Program
 from quaver.program.placements import Options
 from quaver.quantizers import PACT, Quantizer
 from quaver.quantizers.make import make, make_for_weight
 
 Plan = dict[str, OpPlan]
-Read = tuple[fx.Node, int, fx.Node]
+Read = tuple[OpNode, int, fx.Node]
 """An op that reads a tensor rounded, at which of its inputs, and the tensor."""
 
 
@@ -27,14 +28,12 @@ class Group:
     reads: list[Read]
 
 
-def planned_reads(graph: fx.Graph, plan: Plan) -> dict[fx.Node, list[Read]]:
+def planned_reads(ops: dict[str, OpNode], plan: Plan) -> dict[fx.Node, list[Read]]:
     """Who is planned to read which tensor rounded, in graph order."""
     reads: dict[fx.Node, list[Read]] = defaultdict(list)
-    for name, node in ops_by_name(graph).items():
-        if name in plan:
-            inputs = activation_inputs(node)
-            for position in plan[name].inputs:
-                reads[inputs[position]].append((node, position, inputs[position]))
+    for name, op in ops.items():
+        for position in plan[name].inputs if name in plan else ():
+            reads[op.inputs[position]].append((op, position, op.inputs[position]))
     return reads
 
 
@@ -44,9 +43,9 @@ class QuantizerSource:
 
     program: Program
 
-    def groups(self, graph: fx.Graph, plan: Plan) -> list[Group]:
+    def groups(self, ops: dict[str, OpNode], plan: Plan) -> list[Group]:
         """The planned tensors in graph order; what ops that only move values read and give is one group: no op rescales."""
-        reads = planned_reads(graph, plan)
+        reads = planned_reads(ops, plan)
         moved: dict[fx.Node, str] = {}
         leader: dict[fx.Node, fx.Node] = {}
 
@@ -56,15 +55,14 @@ class QuantizerSource:
                 node = leader[node]
             return node
 
-        for node, _, tensor in chain(*reads.values()):
+        for op, _, tensor in chain(*reads.values()):
             find(tensor)
-            for result in results(node) if moves_values(node) else ():
-                moved[result] = op_of(node).name
+            for result in results(op.node) if op.facts.kind == "move" else ():
+                moved[result] = op.name
                 leader[find(result)] = find(tensor)
         members: dict[fx.Node, list[fx.Node]] = defaultdict(list)
-        for node in graph.nodes:
-            if node in leader:
-                members[find(node)].append(node)
+        for node in sorted(leader):
+            members[find(node)].append(node)
         return [
             Group(
                 [tensor for tensor in tensors if tensor not in moved],
@@ -74,15 +72,15 @@ class QuantizerSource:
             for tensors in members.values()
         ]
 
-    def weight_title(self, parameter: str, node: fx.Node, wanted: Options, placed: dict[str, Quantizer]) -> str:
+    def weight_title(self, parameter: str, op: OpNode, wanted: Options, placed: QuantizersByName) -> str:
         """The parameter's own name, and another where it is used along two axes."""
-        known, axis = placed.get(parameter), channel_axis(op_of(node).type)
-        return parameter if known is None or known.axis in (None, axis) else f"{parameter}_axis{axis % 2}"
+        other, axis = placed.get(parameter), channel_axis(op.type)
+        return parameter if other is None or other.axis in (None, axis) else f"{parameter}_axis{axis % 2}"
 
-    def of_weight(self, title: str, weight: Tensor, node: fx.Node, wanted: Options) -> Quantizer:
+    def of_weight(self, title: str, weight: Tensor, op: OpNode, wanted: Options) -> Quantizer:
         """A quantizer with the op's channel axis, and the range of the weight as it is."""
-        groups = argument(node, "groups", 1)
-        return make_for_weight(title, wanted, weight, op_of(node).type, groups, self.quantizer)
+        groups = argument(op.node, "groups", 1)
+        return make_for_weight(title, wanted, weight, op.type, groups, self.quantizer)
 
     def of_group(self, title: str, group: Group, wanted: list[Options], signed: bool) -> Quantizer:
         """As the first reader wants it, unless another wants more bits."""

@@ -32,9 +32,9 @@ def said_again(rule: Rule, words: str) -> Any:
 
 def refuse_other_place(where: str, program: Program, scope: Any, place: Any) -> None:
     """Refuse a scope, and a place that the program is not on."""
-    check(where, {"scope": scope, "place": place}, {"scope": SCOPE, "place": PLACE})
-    if place is None:
+    if scope is None and place is None:
         return
+    check(where, {"scope": scope, "place": place}, {"scope": SCOPE, "place": PLACE})
     wanted = torch.device(place)
     for tensor in (*program.parameters(), *program.buffers()):
         if tensor.device.type != wanted.type or wanted.index not in (None, tensor.device.index):

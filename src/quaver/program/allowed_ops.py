@@ -103,8 +103,8 @@ def is_allowed(op: torch._ops.OpOverload) -> bool:
     plain = name[:-1] if name.endswith("_") and not name.endswith("__") else name  # relu_ writes what relu gives back
     if "batch_sizes" in (argument.name for argument in op._schema.arguments):  # lstm.data: of a packed sequence
         return False
-    known = not {name, plain}.isdisjoint(_OTHERS.get(namespace, ())) or plain.startswith(_PREFIXES.get(namespace, ()))
-    return known or (namespace == "aten" and _is_pointwise(plain))
+    is_listed = not {name, plain}.isdisjoint(_OTHERS.get(namespace, ())) or plain.startswith(_PREFIXES.get(namespace, ()))
+    return is_listed or (namespace == "aten" and _is_pointwise(plain))
 
 
 def _is_pointwise(name: str) -> bool:

@@ -35,8 +35,8 @@ def try_out(graph: fx.Graph, read: Callable[[str], Any], shapes: Iterable[tuple[
             if node.op == "placeholder":
                 values[node] = next(inputs)
             elif reads_module(node):
-                found = read(str(node.target))
-                values[node] = _without_memory(found) if node.op == "get_attr" else _rounded(found, *args, **kwargs)
+                value = read(str(node.target))
+                values[node] = _without_memory(value) if node.op == "get_attr" else _rounded(value, *args, **kwargs)
             else:
                 try:
                     values[node] = _called(node.target, args, kwargs)
@@ -97,7 +97,7 @@ def _refuse_misfits(name: str, given: dict[str, Any], result: Any) -> None:
     odd = [key for key in _FLOAT if isinstance(given.get(key), Tensor) and not given[key].is_floating_point()]
     if (op.weight is not NO_WEIGHT or name.endswith("_norm")) and odd:
         raise TypeError(f"{name} has a {odd[0]} of {given[odd[0]].dtype}")
-    if name.rstrip("_") in _ORDERED and any(isinstance(one, Tensor) and one.is_complex() for one in given.values()):
+    if name.rstrip("_") in _ORDERED and any(isinstance(value, Tensor) and value.is_complex() for value in given.values()):
         raise TypeError(f"{name} of complex numbers, which have no order")
     if weight is not None and op.weight.rank not in (None, weight.dim()):
         raise ValueError(f"{name} has a weight of shape {tuple(weight.shape)}")

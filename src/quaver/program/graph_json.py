@@ -101,27 +101,27 @@ def encode(value: Any) -> Any:
     raise StorageError(f"a value of type {type(value).__name__} in the graph has no form in a file: {value!r}.")
 
 
-def decode(value: Any, known: dict[str, fx.Node]) -> Any:
+def decode(value: Any, nodes: dict[str, fx.Node]) -> Any:
     """The value that `encode` was given."""
     if isinstance(value, list):
-        return [decode(item, known) for item in value]
+        return [decode(item, nodes) for item in value]
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
     if kind == "node":
-        return known[content]
+        return nodes[content]
     if kind == "float":
         return float(content)
     if kind == "tuple":
-        return tuple(decode(item, known) for item in content)
+        return tuple(decode(item, nodes) for item in content)
     if kind == "dict":
-        return {decode(key, known): decode(item, known) for key, item in content}
+        return {decode(key, nodes): decode(item, nodes) for key, item in content}
     if kind == "ordered":
-        return OrderedDict((decode(key, known), decode(item, known)) for key, item in content)
+        return OrderedDict((decode(key, nodes), decode(item, nodes)) for key, item in content)
     if kind == "namedtuple":
-        return namedtuple(content[0], content[1])(*(decode(item, known) for item in content[2]))
+        return namedtuple(content[0], content[1])(*(decode(item, nodes) for item in content[2]))
     if kind == "slice":
-        return slice(*(decode(part, known) for part in content))
+        return slice(*(decode(part, nodes) for part in content))
     if kind == "device":
         return torch.device(content)
     constant = getattr(torch, content) if kind == "torch" else None

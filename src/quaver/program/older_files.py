@@ -22,9 +22,9 @@ _REASONS = {
 def reason_in(sentence: str) -> dict[str, str]:
     """What stands for a reason today."""
     for kind, form in _REASONS.items():
-        if found := re.fullmatch(form, sentence):
+        if match := re.fullmatch(form, sentence):
             with suppress(ValueError, SyntaxError):  # not as we quote
-                return {"kind": kind} | {name: str(literal_eval(text)) for name, text in found.groupdict().items()}
+                return {"kind": kind} | {name: str(literal_eval(text)) for name, text in match.groupdict().items()}
     return {"kind": "Because", "text": sentence}
 
 

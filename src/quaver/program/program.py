@@ -125,8 +125,9 @@ class Program(nn.Module):
         return DEFAULT if self.stage.trains else ENGINES[self.placements.target]
 
     def made_for(self, target: str) -> "Program":
-        """The program, meant for another engine."""
-        return self.copy(placements=replace(self.placements, target=target))
+        """The program, meant for this engine."""
+        same = target == self.placements.target
+        return self if same else self.copy(placements=replace(self.placements, target=target))
 
     def graph_module(self) -> fx.GraphModule:
         """The evaluation graph as it is written (quantize and dequantize ops), for exporters and the curious.
@@ -261,9 +262,13 @@ class Program(nn.Module):
         roles = self.placements.roles.get(op.name, {})
         thresholds = {role: self._threshold(name) for role, name in roles.items()}
         quantized = op.name in self.placements.quantized
-        unknown = "the program is not quantized yet" if self.stage is Stage.FLOAT else "no pass was asked to quantize it"
-        why = None if quantized else self.placements.reasons.get(op.name, Because(unknown))
+        why = None if quantized else self.placements.reasons.get(op.name) or self._unplanned()
         return OpRecord(op.name, op.type, op.scope, op.source, quantized, why, thresholds)
+
+    def _unplanned(self) -> Because:
+        """Why an op is float that no pass looked at."""
+        is_float = self.stage is Stage.FLOAT
+        return Because("the program is not quantized yet" if is_float else "no pass was asked to quantize it")
 
     def _threshold(self, name: str) -> list[float]:
         weight = self.placements.weights.get(name)

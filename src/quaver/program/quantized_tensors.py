@@ -1,13 +1,14 @@
 """The quantized tensors of a frozen program: their names, in it and in every artefact made of it, and their grids."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import fx
 
-from quaver.graph.nodes import is_dequantize, is_op, is_quantize, op_of
-from quaver.operators import moves_values
+from quaver.graph.nodes import Facts, facts_in, ops_by_name
 from quaver.program.program import EVAL, Program
 from quaver.program.signature import Signature
 
@@ -22,12 +23,18 @@ class QuantizedTensor:
 
     name: str
     maker: fx.Node
+    maker_name: str
     quantize: fx.Node
     dequantize: fx.Node
     step: float
     low: int
     high: int
     moved_from: fx.Node | None
+
+    @property
+    def grid(self) -> tuple[float, int, int]:
+        """What its integers mean: tensors of one grid have the same."""
+        return self.step, self.low, self.high
 
 
 def quantized_tensors(program: Program) -> list[QuantizedTensor]:
@@ -42,35 +49,57 @@ _FOUND: WeakKeyDictionary[Program, list[QuantizedTensor]] = WeakKeyDictionary()
 
 
 def _quantized_tensors(graph: fx.Graph, signature: Signature) -> Iterable[QuantizedTensor]:
-    found: dict[str, QuantizedTensor] = {}
-    for node in filter(is_quantize, graph.nodes):
-        maker = maker_of(node.args[0])
-        name = numbered(maker_name(maker, graph, signature), found)
-        step, zero, low, high = node.args[1:5]
-        back = next(iter(node.users))
-        found[name] = QuantizedTensor(name, maker, node, back, step, low - zero, high - zero, _moved_from(node))
-    return found.values()
+    tensors: dict[str, QuantizedTensor] = {}
+    facts, makers = facts_in(graph), makers_in(graph, signature)
+    rounding: list[Any] = [node for node, op in facts.items() if op.kind == "quantize"]
+    for node in rounding:
+        source, step, zero, low, high = node.args[:5]
+        moved = _moved_from(node, facts) if source in makers else []
+        maker = maker_of(source, makers)
+        own_name = makers.get(maker, maker.name)
+        name = numbered(own_name, tensors)
+        tensors[name] = QuantizedTensor(
+            name=name,
+            maker=maker,
+            maker_name=own_name,
+            quantize=node,
+            dequantize=next(iter(node.users)),
+            step=step,
+            low=low - zero,
+            high=high - zero,
+            moved_from=moved[0] if moved else None,
+        )
+    return tensors.values()
 
 
-def _moved_from(quantize: fx.Node) -> fx.Node | None:
-    source: fx.Node = quantize.args[0]  # type: ignore[assignment]
-    first = next(filter(is_dequantize, source.all_input_nodes), None) if is_op(source) and moves_values(source) else None
-    return first if first is not None and first.args[1] == quantize.args[1] else None
+def _moved_from(quantize: fx.Node, facts: Facts) -> list[fx.Node]:
+    """The dequantize nodes of the tensors on the same grid that an op only moved to where they are rounded again."""
+    source: Any = quantize.args[0]
+    read = source.all_input_nodes if facts[source].kind == "move" else []
+    return [value for value in read if facts[value].kind == "dequantize" and value.args[1] == quantize.args[1]]
 
 
-def maker_of(node: fx.Node) -> fx.Node:
+def on_one_grid(graph: fx.Graph) -> list[list[fx.Node]]:
+    """The quantize nodes of a frozen graph, those with one step together: one quantizer's, or tensors always zero."""
+    by_step: dict[Any, list[fx.Node]] = defaultdict(list)
+    for node, op in facts_in(graph).items():
+        if op.kind == "quantize":
+            by_step[node.args[1]].append(node)
+    return list(by_step.values())
+
+
+def makers_in(graph: fx.Graph, signature: Signature) -> dict[fx.Node, str]:
+    """What the tensors of a graph come from, its inputs and its ops, by what they are called."""
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    names = {node: leaf.name for node, leaf in zip(inputs, signature.tensors, strict=True)}
+    return names | {node: name for name, node in ops_by_name(graph).items()}
+
+
+def maker_of(node: fx.Node, makers: Collection[fx.Node]) -> fx.Node:
     """The op or the input that a tensor comes from, through casts and the parts of a list."""
-    while not is_op(node) and node.all_input_nodes:
+    while node not in makers and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
-
-
-def maker_name(maker: fx.Node, graph: fx.Graph, signature: Signature) -> str:
-    """What the op or the input is called."""
-    if is_op(maker):
-        return op_of(maker).name
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    return signature.tensors[inputs.index(maker)].name if maker in inputs else maker.name
 
 
 def numbered(name: str, taken: Collection[str]) -> str:
@@ -81,9 +110,21 @@ def numbered(name: str, taken: Collection[str]) -> str:
     return name
 
 
-def quantize_nodes(program: Program) -> dict[str, fx.Node]:
-    """The quantize nodes of the program, by the names of their tensors."""
-    return {tensor.name: tensor.quantize for tensor in quantized_tensors(program)}
+def rounded_again(program: Program) -> set[str]:
+    """The tensors that their readers only move, and round to the same grid: a converter may drop the first rounding."""
+    facts, tensors = facts_in(program.graphs[EVAL]), quantized_tensors(program)
+    grids = {tensor.quantize: tensor.grid for tensor in tensors}
+
+    def is_rounded_again(tensor: QuantizedTensor) -> bool:
+        waiting = list(tensor.dequantize.users)
+        while waiting:
+            reader = waiting.pop()
+            if not facts[reader].only_moves and grids.get(reader) != tensor.grid:
+                return False
+            waiting += [] if reader in grids else reader.users
+        return True
+
+    return {tensor.name for tensor in tensors if is_rounded_again(tensor)}
 
 
 def rounded_name(tensor: str) -> str:

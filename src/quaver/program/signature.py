@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ class Signature:
     in_spec: pytree.TreeSpec
     out_specs: dict[str, pytree.TreeSpec]
 
-    @property
+    @cached_property
     def tensors(self) -> list[InputTensor]:
         """The tensor inputs, in order."""
         return [leaf for leaf in self.inputs if isinstance(leaf, InputTensor)]
@@ -107,5 +108,5 @@ class _Dot:
 
 def _outline(spec: pytree.TreeSpec) -> str:
     args, kwargs = pytree.tree_unflatten([_Dot()] * spec.num_leaves, spec)
-    words = [str(arg) for arg in args] + [f"{name}={value}" for name, value in kwargs.items()]
-    return f"({', '.join(words)})"
+    arguments = [str(arg) for arg in args] + [f"{name}={value}" for name, value in kwargs.items()]
+    return f"({', '.join(arguments)})"

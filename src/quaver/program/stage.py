@@ -12,7 +12,6 @@ class Stage(Enum):
     INT8 = "int8"
     MOBILE = "mobile"
 
-    @property
-    def trains(self) -> bool:
+    def __init__(self, name: str) -> None:
+        self.trains = name in ("float", "prepared")
         """Whether a program at this stage has a training graph."""
-        return self in (Stage.FLOAT, Stage.PREPARED)

@@ -81,7 +81,7 @@ def _store(folder: Path) -> Store:
 
 def _tensors(program: Program) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
     """Every tensor once, and what each name is: tied names point to the first."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     first: dict[int, str] = {}
     kinds = []
     state = set(program.state_dict(keep_vars=True))
@@ -94,13 +94,13 @@ def _tensors(program: Program) -> tuple[dict[str, Tensor], list[dict[str, Any]]]
             entry["same_as"] = first[id(tensor)]
         else:
             first[id(tensor)] = name
-            found[name] = tensor.detach().cpu().contiguous().clone()
+            tensors[name] = tensor.detach().cpu().contiguous().clone()
         if kind == "parameter":
             entry["trains"] = tensor.requires_grad
         else:
             entry["persistent"] = name in state
         kinds.append(entry)
-    return found, kinds
+    return tensors, kinds
 
 
 def _describe(program: Program) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _describe(program: Program) -> dict[str, Any]:
     placements = asdict(program.placements)
     placements["quantized"] = sorted(placements["quantized"])
     placements["plan"] = {
-        name: {"weight": _in_words(planned.weight), "inputs": [[k, _in_words(one)] for k, one in planned.inputs.items()]}
+        name: {"weight": _in_words(planned.weight), "inputs": [[k, _in_words(value)] for k, value in planned.inputs.items()]}
         for name, planned in program.placements.plan.items()
     }
     signature = program.signature
@@ -157,7 +157,7 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
     plan = {
         name: OpPlan(
             decoded(Options | None, planned["weight"]),
-            {int(place): decoded(Options, one) for place, one in planned["inputs"]},
+            {int(place): decoded(Options, options) for place, options in planned["inputs"]},
         )
         for name, planned in plans.items()
     }
@@ -216,7 +216,7 @@ def _module_tree(entries: list[_TensorEntry], tensors: dict[str, Tensor], quanti
             container._buffers[leaf] = tensors[source]
         else:
             container.register_buffer(leaf, tensors[source], persistent=entry.persistent)
-    bare = [name for name, one in (*root.named_parameters(), *root.named_buffers()) if one.is_meta]
+    bare = [name for name, tensor in (*root.named_parameters(), *root.named_buffers()) if tensor.is_meta]
     if bare or waiting:
         raise ValueError(f"the tensors of a quantizer are missing: {(bare or list(waiting))[0]!r}")
     return root

@@ -160,10 +160,10 @@ def _compared(measure: Measure, *runs: Figures) -> Compared | None:
 
 def _change(measure: Measure, before: float, after: float) -> Styled:
     if measure.words is percent:
-        words = points(after - before)
+        difference = points(after - before)
     else:
-        words = f"{signed(100 * (after - before) / before if before else 0.0, 1)}\u202f%"
-    return change(words, more_is_better=measure.more_is_better)
+        difference = f"{signed(100 * (after - before) / before if before else 0.0, 1)}\u202f%"
+    return change(difference, more_is_better=measure.more_is_better)
 
 
 def sentence(figures: Figures) -> str:

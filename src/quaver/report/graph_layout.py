@@ -43,7 +43,7 @@ def laid_out(reads: Mapping[str, Iterable[str]]) -> Layout:
     until = {name: max((rank[reader] for reader in readers[name]), default=rank[name]) for name in reads}
     places: dict[str, Place] = {}
     free_from: list[int] = []  # for each lane, the rank from which it is free
-    for name in sorted(reads, key=lambda one: rank[one]):  # stable: within a rank, the order given
+    for name in sorted(reads, key=lambda node: rank[node]):  # stable: within a rank, the order given
         own = rank[name]
         ending = sorted(places[source].lane for source in sources[name] if until[source] == own)
         lane = next((lane for lane in ending if free_from[lane] <= own), None)

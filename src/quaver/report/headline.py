@@ -170,7 +170,7 @@ def _cpu(record: Any) -> str:
     if isinstance(record.get("words"), str):
         return str(record["words"])
     try:
-        known = {key: value for key, value in record.items() if key in {one.name for one in fields(CPU)}}
-        return CPU(**(known | {"abilities": tuple(known["abilities"])})).words()
+        own = {key: value for key, value in record.items() if key in {entry.name for entry in fields(CPU)}}
+        return CPU(**(own | {"abilities": tuple(own["abilities"])})).words()
     except (LookupError, TypeError):
         return str(record.get("model", ""))

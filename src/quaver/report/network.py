@@ -195,8 +195,8 @@ def legend(rows: list[Row]) -> dict[str, list[tuple[str, str]]]:
     ways = {"precision": [("p-int8", "int8"), ("p-float", "float")]}
     if any(row.sqnr_db is not None for row in rows):
         ends = [f"≥ {ERROR_STEPS[0]} dB", *(f"≥ {step}" for step in ERROR_STEPS[1:]), f"< {ERROR_STEPS[-1]}"]
-        ways["error"] = [(f"e{index}", words) for index, words in enumerate(ends)]
+        ways["error"] = [(f"e{index}", label) for index, label in enumerate(ends)]
     if any(row.share is not None for row in rows):
         ends = [f"≤ {100 * step:g}" for step in TIME_STEPS] + [f"> {100 * TIME_STEPS[-1]:g} % of the time"]
-        ways["time"] = [(f"t{index}", words) for index, words in enumerate(ends)]
+        ways["time"] = [(f"t{index}", label) for index, label in enumerate(ends)]
     return ways

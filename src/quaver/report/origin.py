@@ -32,7 +32,7 @@ def provenance_of(run: Run, figures: Figures) -> Provenance:
             "Engine": figures.engine,
             "Processor": figures.cpu,
             "Gives the same on": _processors(run),
-            "Inputs": "" if program is None else ", ".join(_shape(*one) for one in program.inputs.items()),
+            "Inputs": "" if program is None else ", ".join(_shape(*named_shape) for named_shape in program.inputs.items()),
         },
         passes=None if program is None else [step.words(used_only=True) for step in program.history],
         analysis="" if analysis is None else f"{analysis.images:,} images, {analysis.stage} program",

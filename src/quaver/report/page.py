@@ -63,7 +63,7 @@ def page(runs: list[Run]) -> str:
         Section("network", "Network", _networks(read)),
         Section("activations", "Activations", _activations(runs[-1])),
         Section("engine", "Why isn't it faster?", _findings(runs[-1])),
-        Section("provenance", "Provenance", [provenance_of(one.run, one.figures) for one in read]),
+        Section("provenance", "Provenance", [provenance_of(report.run, report.figures) for report in read]),
         Section("missing", "Not shown", [run for run in runs if run.missing or run.troubles]),
     ]
     theme, script = asset("theme.js"), asset("script.js")
@@ -78,7 +78,7 @@ def page(runs: list[Run]) -> str:
         comparing=comparing,
         lede=sentence(read[-1].figures),
         sections=[section for section in sections if section.content],
-        data={"charts": [asdict(chart) for chart in charts], "runs": [drawn(one.run, one.rows) for one in read]},
+        data={"charts": [asdict(chart) for chart in charts], "runs": [drawn(report.run, report.rows) for report in read]},
     )
     return text.encode("utf-8", "backslashreplace").decode()  # half a character, from a record that was tampered with
 
@@ -103,14 +103,14 @@ class Layers:
 
 
 def _layers(read: list[Read]) -> Layers | None:
-    rows = list({row.name: row for one in read for row in one.rows}.values())  # each name once, as the last run has it
+    rows = list({row.name: row for report in read for row in report.rows}.values())  # each name once, as the last run has it
     if not rows:
         return None
     if len(read) == 2:
         table = comparison_table(read[0].rows, read[1].rows, (read[0].run.name, read[1].run.name))
     else:
         table = layer_table(rows)
-    analyses = {one.run.name: one.run.analysis for one in read if one.run.analysis is not None}
+    analyses = {report.run.name: report.run.analysis for report in read if report.run.analysis is not None}
     last = read[-1].run.analysis
     return Layers(
         [(name, *item) for name, analysis in analyses.items() for item in analysis.not_finite().items()],
@@ -129,10 +129,10 @@ class Networks:
 
 
 def _networks(read: list[Read]) -> Networks | None:
-    ids = anchors(*(one.rows for one in read))
-    pictures = [network(one.run, one.rows, ids) for one in read]
+    ids = anchors(*(report.rows for report in read))
+    pictures = [network(report.run, report.rows, ids) for report in read]
     there = [picture for picture in pictures if picture is not None]
-    return Networks(legend([row for one in read for row in one.rows]), there) if there else None
+    return Networks(legend([row for report in read for row in report.rows]), there) if there else None
 
 
 @dataclass(frozen=True)

@@ -33,25 +33,30 @@ def drawn(run: Run, rows: list[Row]) -> dict[str, Any]:
     return dict(replace_non_finite(whole, lambda value: None))
 
 
-def _spread(one: TensorStatistics | WeightStatistics) -> dict[str, Any]:
+def _spread(tensor: TensorStatistics | WeightStatistics) -> dict[str, Any]:
     """A tensor or a weight as the script draws it, in as many digits as a screen shows."""
 
     def short(value: float) -> float:
         return float(f"{value:.5g}")
 
-    if isinstance(one, TensorStatistics):
-        own = {"signed": one.signed, "threshold": short(one.threshold), "best": short(one.best_threshold), "bounded": None}
+    if isinstance(tensor, TensorStatistics):
+        own = {
+            "signed": tensor.signed,
+            "threshold": short(tensor.threshold),
+            "best": short(tensor.best_threshold),
+            "bounded": None,
+        }
     else:
-        own = {"signed": True, "threshold": short(one.thresholds[1]), "best": None, "bounded": short(one.bounded)}
+        own = {"signed": True, "threshold": short(tensor.thresholds[1]), "best": None, "bounded": short(tensor.bounded)}
     return own | {
-        "name": one.name,
-        "start": short(one.histogram.start),
-        "end": short(one.histogram.end),
-        "counts": one.histogram.counts,
-        "bits": one.bits,
-        "largest": short(one.largest),
-        "percentiles": {share: short(value) for share, value in one.percentiles.items()},
-        "zeros": short(one.zeros),
-        "clipped": short(one.clipped),
-        "dB": None if one.sqnr_db is None else short(one.sqnr_db),
+        "name": tensor.name,
+        "start": short(tensor.histogram.start),
+        "end": short(tensor.histogram.end),
+        "counts": tensor.histogram.counts,
+        "bits": tensor.bits,
+        "largest": short(tensor.largest),
+        "percentiles": {share: short(value) for share, value in tensor.percentiles.items()},
+        "zeros": short(tensor.zeros),
+        "clipped": short(tensor.clipped),
+        "dB": None if tensor.sqnr_db is None else short(tensor.sqnr_db),
     }

@@ -95,9 +95,9 @@ def _table(columns: list[Column], items: list[Any], pairs: list[Pair], ids: dict
     for place, pair in enumerate(pairs):
         row = pair[1] or pair[0]
         assert row is not None
-        words = " ".join([row.name, row.type, row.precision, row.executed, row.reason]).lower()
+        searched = " ".join([row.name, row.type, row.precision, row.executed, row.reason]).lower()
         same = None not in pair and _state(pair[0]) == _state(pair[1])
-        rows.append(TableRow(ids[row.name], _kind(row), words, same, [cells[index][place] for index in filled]))
+        rows.append(TableRow(ids[row.name], _kind(row), searched, same, [cells[index][place] for index in filled]))
     return Table([columns[index] for index in filled], rows)
 
 
@@ -159,8 +159,8 @@ def _bits(row: Row) -> Cell:
 
 
 def _precision(row: Row) -> Cell:
-    words = EXECUTED.get(row.executed, row.executed) or row.precision
-    return Styled(words, _kind(row)), words
+    precision = EXECUTED.get(row.executed, row.executed) or row.precision
+    return Styled(precision, _kind(row)), precision
 
 
 def _threshold(role: str) -> Callable[[Row], Cell]:

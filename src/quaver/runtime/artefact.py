@@ -20,11 +20,11 @@ def find(artefact: str | Path) -> Path:
     path = Path(artefact)
     settle(path if path.is_dir() else path.parent)
     if path.is_dir():
-        found = [file for suffix in suffixes() for file in sorted(path.glob(f"*{suffix}"))]
-        if len({file.stem for file in found}) != 1:
-            names = ", ".join(file.name for file in found) or "none"
+        models = [file for suffix in suffixes() for file in sorted(path.glob(f"*{suffix}"))]
+        if len({file.stem for file in models}) != 1:
+            names = ", ".join(file.name for file in models) or "none"
             raise StorageError(f"{path}: expected one model ({', '.join(suffixes())}) in the folder, found {names}.")
-        path = found[0]
+        path = models[0]
     if path.suffix not in suffixes():
         raise StorageError(f"{path}: not a model that an engine reads: {', '.join(suffixes())}.")
     if not path.is_file():
@@ -63,16 +63,16 @@ def checksum(content: dict[str, Any]) -> str:
 
 def checked(path: Path) -> dict[str, Any]:
     """The provenance of an artefact, after its files were found to be the ones that were written with it."""
-    known = provenance(path)
-    for name, digest in known.get("files", {}).items():
+    origin = provenance(path)
+    for name, digest in origin.get("files", {}).items():
         file = path.parent / Path(name).name
         try:
-            found = hashlib.sha256(read_bytes(file, MOST_BINARY)).hexdigest()
+            actual = hashlib.sha256(read_bytes(file, MOST_BINARY)).hexdigest()
         except (OSError, ValueError) as error:
             raise StorageError(f"{file}: is missing or cannot be read: {error}. Export the program again.") from error
-        if found != digest:
+        if actual != digest:
             raise StorageError(
                 f"{file}: the file is damaged or was changed: its checksum is not the one in "
                 f"{provenance_file(path).name}. Export the program again."
             )
-    return known
+    return origin

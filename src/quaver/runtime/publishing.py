@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
-from quaver.engines import ENGINES, suffixes
+from quaver.engines import suffixes, weights_beside
 from quaver.errors import StorageError
 from quaver.files import is_stream, sync_folder, write_atomically
 from quaver.locks import folder_lock, try_lock
@@ -43,8 +43,8 @@ def draft_in(folder: Path) -> Iterator[Path]:
 def publish(draft: Path) -> None:
     """Put the files in a draft's folders in their places: all of them, or, should this fail, none."""
     folder, files = draft.parent, sorted(draft.glob("*/*"))
+    _refuse_places([folder / file.name for file in files])
     for file in files:
-        _refuse_place(folder / file.name)
         with open(file, "rb") as written:
             os.fsync(written.fileno())
     for written_folder in {file.parent for file in files} | {draft}:
@@ -73,14 +73,15 @@ def _bring(folder: Path) -> None:
     if not incoming.is_dir():
         return
     sync_folder(folder)  # from here on it is the new ones that count
-    orders = {file: _order(file) for file in incoming.glob("*/*") if not file.is_symlink()}
-    files = [file for file, order in orders.items() if order is not None]
-    weights = [file for file in files if orders[file] == 0]  # a network must not meet another's: rather none for a moment
-    for file in files if weights else ():
-        has_weights = any(engine.weights_beside(file) in weights for engine in ENGINES.values())
-        if has_weights and not (folder / file.name).is_symlink():
-            (folder / file.name).unlink(missing_ok=True)
-    for file in sorted(files, key=lambda file: orders[file] or 0):
+    files = [file for file in incoming.glob("*/*") if not file.is_symlink() and not file.name.startswith(".")]
+    of_networks, beside = suffixes(), weights_beside(files)  # from a folder that somebody else made, nothing else
+    networks = [file for file in files if file.suffix in of_networks]
+    origins = [file for file in files if file.suffix == ".json" and file.with_suffix("").suffix in of_networks]
+    weights = {network: file for network, file in beside.items() if file in files}
+    for network in weights:  # one must not meet another's weights: rather none for a moment
+        if not (folder / network.name).is_symlink():
+            (folder / network.name).unlink(missing_ok=True)
+    for file in (*weights.values(), *networks, *origins):  # those last that say which belong together
         if (folder / file.name).is_symlink():
             write_atomically(folder / file.name, file.read_bytes())
             file.unlink()
@@ -90,22 +91,10 @@ def _bring(folder: Path) -> None:
     shutil.rmtree(incoming)
 
 
-def _order(file: Path) -> int | None:
-    """Weights, network, and what says that the two belong together; from a folder that somebody else made, nothing else."""
-    networks = suffixes()
-    if file.name.startswith("."):
-        return None
-    if file.suffix in networks:
-        return 1
-    if file.suffix == ".json" and file.with_suffix("").suffix in networks:
-        return 2
-    network = [(engine, file.with_suffix(suffix)) for engine in ENGINES.values() for suffix in (engine.suffix, "")]
-    return 0 if any(engine.weights_beside(beside) == file for engine, beside in network) else None
-
-
-def _refuse_place(place: Path) -> None:
-    if place.is_dir() or is_stream(place):
-        raise StorageError(f"{place}: this is a folder or a device, not a file. Name another.")
+def _refuse_places(places: list[Path]) -> None:
+    refused = [*filter(Path.is_dir, places), *filter(is_stream, places)]
+    if refused:
+        raise StorageError(f"{refused[0]}: this is a folder or a device, not a file. Name another.")
 
 
 def _sweep(folder: Path) -> None:

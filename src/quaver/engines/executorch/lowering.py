@@ -7,13 +7,12 @@ import torch
 from torch import fx
 
 from quaver.engines.executorch import arithmetic
-from quaver.graph.nodes import argument, is_dequantize, is_quantize, is_stored, packet
+from quaver.graph.nodes import Facts, argument, facts, is_dequantize, is_stored, packet
+from quaver.graph.patterns import is_rounded, on_integers, pool_window, two
 from quaver.int8 import requantize
 from quaver.int8.kernels import fixed_integers
-from quaver.int8.patterns import is_rounded, moves, on_integers, two
 from quaver.int8.requantize import Output
 from quaver.int8.requantizing import RequantizingLowering
-from quaver.operators import facts
 
 aten = torch.ops.aten
 
@@ -32,8 +31,7 @@ def weight_in_int8(node: fx.Node) -> fx.Node | None:
 
 def pool_of(node: fx.Node) -> tuple[list[int], list[int], list[int], int] | None:
     """Kernel, stride, padding and divisor of an average pool that is a convolution with equal weights."""
-    kernel = two(argument(node, "kernel_size"))
-    stride, padding = two(argument(node, "stride") or kernel), two(argument(node, "padding"))
+    kernel, stride, padding = pool_window(node)
     if argument(node, "ceil_mode") or (any(padding) and not argument(node, "count_include_pad")):
         return None  # it divides by another number at the border
     return kernel, stride, padding, argument(node, "divisor_override") or math.prod(kernel)
@@ -69,13 +67,16 @@ class XNNPACKLowering(RequantizingLowering):
 lowering = XNNPACKLowering
 
 
-def computes_exactly(node: fx.Node) -> bool:
-    """Whether XNNPACK gives the simulation's bits, given those of the op's inputs."""
-    if is_quantize(node):
-        return True
-    name, op = packet(node), facts(node)
+def exact_nodes(facts: Facts) -> set[fx.Node]:
+    """Those where XNNPACK gives the simulation's bits, given those of their inputs."""
+    return {node for node in facts if _is_exact(node, facts)}
+
+
+def _is_exact(node: fx.Node, facts: Facts) -> bool:
+    op = facts[node]
     if op.is_layer:
         return weight_in_int8(node) is not None
-    if name in ("add", "mul") or op.kind == "average":
-        return on_integers(node) and is_rounded(node)
-    return moves(node) or op.kind == "clamp" or name in ("hardswish", "hardsigmoid", "leaky_relu")
+    if op.type in ("elementwise_add", "elementwise_mul") or op.kind == "average":
+        return on_integers(node, facts) and is_rounded(node)
+    exact_activations = ("hard_swish", "hard_sigmoid", "leaky_relu")
+    return op.only_moves or op.kind in ("quantize", "clamp") or op.type in exact_activations

@@ -5,10 +5,20 @@ from torch import fx
 
 from quaver.engines.executorch.step_limits import fit_steps
 from quaver.errors import StageError
-from quaver.graph.nodes import copy_graph, is_dequantize, is_quantize, is_written, op_of, ops_by_name, results, tensor_notes
+from quaver.graph.nodes import (
+    activation_inputs,
+    copy_graph,
+    facts,
+    is_dequantize,
+    is_quantize,
+    is_written,
+    op_of,
+    ops_by_name,
+    results,
+    tensor_notes,
+)
+from quaver.graph.patterns import fused_output, never_negative
 from quaver.grid import Grid
-from quaver.operators import activation_inputs, moves_values, never_negative
-from quaver.passes.placement import fused_output
 from quaver.passes.quantized_ops import pair
 from quaver.program import EVAL, Program, Stage
 from quaver.quantizers.arithmetic import scale_of
@@ -57,7 +67,7 @@ def round_output(graph: fx.Graph, node: fx.Node, threshold: list[float]) -> None
 def inherited(node: fx.Node) -> Parameters | None:
     """The grid of an op that only moves values: its input's."""
     inputs = activation_inputs(node)
-    if moves_values(node) and inputs and is_dequantize(inputs[0]):
+    if facts(node).kind == "move" and inputs and is_dequantize(inputs[0]):
         return inputs[0].args[1:]  # type: ignore[return-value]
     return None
 
@@ -70,7 +80,7 @@ def observed(node: fx.Node, last: fx.Node, threshold: list[float]) -> Parameters
             "Run training batches through the prepared program before freezing it; for a live model, give "
             "QAT.convert(net, input_spec, batches) some."
         )
-    signed = not never_negative(last)
+    signed = not never_negative([last])
     grid = Grid(8, signed, narrow=False)
     scale = float(scale_of(torch.tensor(threshold[0]), grid))
     return (scale, 0, grid.low, grid.high, torch.int8) if signed else (scale, -128, -128, 127, torch.int8)

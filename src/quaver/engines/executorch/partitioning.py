@@ -15,11 +15,22 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from quaver.engines.executorch.lowering import pool_of, weight_in_int8
-from quaver.graph.nodes import argument, is_dequantize, is_op, is_stored, notes_of, op_of, packet
+from quaver.graph.nodes import (
+    activation_inputs,
+    argument,
+    clamp_bounds,
+    facts,
+    is_dequantize,
+    is_op,
+    is_stored,
+    notes_of,
+    op_of,
+    packet,
+)
+from quaver.graph.patterns import is_rounded
 from quaver.int8.kernels import fixed_integers
-from quaver.int8.patterns import is_rounded
 from quaver.int8.requantize import fitted
-from quaver.operators import activation_inputs, clamp_bounds, facts, moves_values, packets_of
+from quaver.operators import packets_of
 from quaver.passes.quantized_ops import pair, quantized
 from quaver.program.views import read
 
@@ -151,8 +162,8 @@ def stored_weight(node: fx.Node) -> fx.Node | None:
 
 def float_weights(graph: fx.Graph) -> list[str]:
     """The ops whose integer weights XNNPACK cannot use, by name: it computes them in float."""
-    found = [node for node in graph.nodes if stored_weight(node) is not None and weight_in_int8(node) is None]
-    return [op_of(node).name for node in found]
+    weighted = [node for node in graph.nodes if stored_weight(node) is not None and weight_in_int8(node) is None]
+    return [op_of(node).name for node in weighted]
 
 
 def settle_bounds(module: fx.GraphModule, node: fx.Node) -> None:
@@ -182,7 +193,7 @@ def settle_bounds(module: fx.GraphModule, node: fx.Node) -> None:
 
 def is_on_grid(node: fx.Node, grid: tuple[Any, ...]) -> bool:
     """Whether a tensor was moved there from tensors on the same grid."""
-    if not is_op(node) or not moves_values(node):
+    if not is_op(node) or facts(node).kind != "move":
         return False
     return all(is_dequantize(tensor) and tensor.args[1:] == grid for tensor in activation_inputs(node))
 
@@ -191,7 +202,7 @@ def round_before_moving(module: fx.GraphModule, node: fx.Node) -> None:
     """Move integers of the output's grid: a max pool or a concatenation in int8 takes its inputs for that, unasked."""
     source = node.args[0]
     assert isinstance(source, fx.Node)
-    if not is_op(source) or not moves_values(source):
+    if not is_op(source) or facts(source).kind != "move":
         return
     for tensor in activation_inputs(source):
         if is_dequantize(tensor) and tensor.args[1:3] != node.args[1:3]:

@@ -59,7 +59,7 @@ class ExecuTorchRunner(Runner):
         if not any(free):
             return self.run(batch)
         pieces = [
-            self.run([array[index : index + 1] if one else array for array, one in zip(batch, free, strict=True)])
+            self.run([array[index : index + 1] if is_free else array for array, is_free in zip(batch, free, strict=True)])
             for index in range(len(batch[free.index(True)]))
         ]
         return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]

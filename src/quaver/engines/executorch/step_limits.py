@@ -1,13 +1,14 @@
 """What XNNPACK can rescale by: ratios of steps below 256. A tensor that was always zero would have a finer step."""
 
 import math
+from typing import Any
 
 from torch import fx
 
-from quaver.graph.nodes import is_dequantize, is_quantize, packet
+from quaver.graph.nodes import clamp_bounds, is_dequantize, packet
 from quaver.int8.requantize import single
-from quaver.operators import clamp_bounds
 from quaver.program import Program
+from quaver.program.quantized_tensors import on_one_grid
 from quaver.program.views import read
 
 RATIO_LIMIT = 128.0  # XNNPACK 2026 refuses 256 and more when a file is loaded
@@ -18,12 +19,13 @@ def fit_steps(program: Program, graph: fx.Graph) -> None:
 
     Tensors on one grid stay on one grid.
     """
-    quantized = [node for node in graph.nodes if is_quantize(node)]
-    for _ in quantized:  # a larger step of one tensor may ask for a larger one of the next
-        needed = {node: single(coarsest(program, node.args[0]) / RATIO_LIMIT) for node in quantized}
-        too_fine = [node for node in quantized if node.args[1] < needed[node]]
-        for node in too_fine:
-            rescale(graph, node.args[1], max(node.args[1], needed[node]))
+    grids: list[list[Any]] = [*on_one_grid(graph)]  # type: ignore[list-item]
+    for _ in grids:  # a larger step of one tensor may ask for a larger one of the next
+        needed = [max(single(coarsest(program, node.args[0]) / RATIO_LIMIT) for node in grid) for grid in grids]
+        too_fine = [(grid, step) for grid, step in zip(grids, needed, strict=True) if grid[0].args[1] < step]
+        for grid, step in too_fine:
+            for node in (member for quantize in grid for member in (quantize, *quantize.users)):
+                node.update_arg(1, step)
         if not too_fine:
             return
 
@@ -42,10 +44,3 @@ def step_of(program: Program, node: fx.Node) -> float:
     """The step of a dequantized tensor; the largest of a weight's."""
     step = node.args[1]
     return read(program, str(step.target)).max().item() if isinstance(step, fx.Node) else float(step)  # type: ignore
-
-
-def rescale(graph: fx.Graph, old: float, new: float) -> None:
-    """Another step for all tensors that have this one; those on one grid have the very same."""
-    for node in graph.nodes:
-        if (is_quantize(node) or is_dequantize(node)) and node.args[1] == old:
-            node.args = (node.args[0], new, *node.args[2:])

@@ -1,7 +1,6 @@
 """ONNX Runtime's CPU provider, 1.31, reading quantize and dequantize pairs."""
 
 from importlib.util import find_spec
-from pathlib import Path
 
 from quaver.engines.engine import Engine
 
@@ -24,16 +23,13 @@ class ONNXRuntime(Engine):
     rounds_products = True
     saturates = True
     shows_inside = True
+    weights = "{name}.data"  # where others store them
     remedy = "Run it on another engine (openvino reads it, too), or install another version of onnxruntime."
 
     @property
     def can_write(self) -> bool:
         """With onnx alone."""
         return find_spec("onnx") is not None
-
-    def weights_beside(self, file: Path) -> Path | None:
-        """Where others store them beside the model."""
-        return file.with_name(f"{file.name}.data")
 
 
 ENGINE = ONNXRuntime()

@@ -1,6 +1,5 @@
 """OpenVINO's CPU plugin (oneDNN), 2026.4."""
 
-from pathlib import Path
 from typing import Any
 
 from quaver.engines.engine import Engine
@@ -24,6 +23,7 @@ class OpenVINO(Engine):
     fuses_add = True
     saturates = True
     shows_inside = True
+    weights = "{stem}.bin"
     remedy = (
         f"Set {LIMITS[0]} in the environment, to AVX512_CORE_VNNI or, if that does not help, to AVX2; or export "
         "for another engine (onnx)."
@@ -36,10 +36,6 @@ class OpenVINO(Engine):
     def is_exact_here(self, origin: dict[str, Any]) -> bool:
         """Not with AMX, for a file that was written for speed there."""
         return "AMX" not in cpu().abilities or bool(origin.get("same_on_amx", True))
-
-    def weights_beside(self, file: Path) -> Path | None:
-        """``model.bin``."""
-        return file.with_suffix(".bin")
 
 
 ENGINE = OpenVINO()

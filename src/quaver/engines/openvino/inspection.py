@@ -35,7 +35,8 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     """
     model = read(file)
     ports = {name: port for op in model.get_ops() for port in op.outputs() for name in port.get_names()}
-    there = {name: ports[rounded_name(name)] for name in names if rounded_name(name) in ports}
+    rounded = {name: rounded_name(name) for name in names}
+    there = {name: ports[title] for name, title in rounded.items() if title in ports}
     shortcuts = {
         name: port
         for name, port in there.items()
@@ -47,9 +48,9 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
         if name in apart
     ]
     rest, own = [name for name in there if name not in shortcuts], len(model.outputs)
-    model.add_outputs([rounded_name(name) for name in rest])
+    model.add_outputs([rounded[name] for name in rest])
     shown = {name: place for place, output in enumerate(model.outputs) for name in output.get_names()}
-    places = {name: shown[rounded_name(name)] for name in rest}
+    places = {name: shown[rounded[name]] for name in rest}
     return Revealed([*parts, Part(own, places, OpenVINORunner(model, threads))], set(there))
 
 

@@ -10,31 +10,13 @@ from typing import Any
 
 from torch import fx
 
-from quaver.graph.nodes import (
-    argument,
-    is_dequantize,
-    is_fake_quant,
-    is_parameter,
-    is_quantize,
-    is_signed,
-    note_integers,
-    packet,
-    stored_weight,
-)
+from quaver.graph.nodes import Facts, argument, is_parameter, is_signed, stored_weight
+from quaver.graph.patterns import ends_layer, foldable_batch_norm, on_integers
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
-from quaver.int8.patterns import foldable_batch_norm, moves, on_integers
-from quaver.operators import ends_layer, facts
 from quaver.quantizers.arithmetic import dequantize
 
-_HARD = {"hardswish": kernels.hard_swish, "hardsigmoid": kernels.hard_sigmoid}
-
-
-def adds_in_place(convolved: fx.Node, shortcut: fx.Node) -> bool:
-    """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads from it."""
-    while not facts(convolved).is_layer:  # its batch norm, its activation
-        convolved = convolved.args[0]  # type: ignore[assignment]
-    return convolved.args[0] is not shortcut
+_HARD = {"hard_swish": kernels.hard_swish, "hard_sigmoid": kernels.hard_sigmoid}
 
 
 @dataclass
@@ -44,44 +26,29 @@ class OpenVINOLowering(Lowering):
     convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms and activations
     # what was added to them, in steps of the other operand
     sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(default_factory=dict)
-    done: set[fx.Node] = field(default_factory=set)
-
-    def run(self, graph: fx.Graph) -> fx.Graph:
-        """Node by node; batch norms are done with their convolutions."""
-        for node in graph.nodes:
-            if node not in self.done:
-                self.copies[node] = self.lowered(node) or self.copy(node)
-        return self.without_spare()
-
-    def spared(self, node: fx.Node) -> fx.Node:
-        """A node that goes if nobody reads it."""
-        self.spare.append(node)
-        return node
 
     def lowered(self, node: fx.Node) -> fx.Node | None:
         """What an op becomes; None where it stays as it is."""
-        if node.op != "call_function":
-            return self.fake_quant(node) if is_fake_quant(node) else None
-        if is_dequantize(node):
+        op = self.facts[node]
+        if op.kind == "quantizer":
+            return self.fake_quant(node)
+        if op.kind == "dequantize":
             return self.dequantize(node)
-        if is_quantize(node):  # its dequantize does the work
-            return self.spared(self.copy(node))
-        name, op = packet(node), facts(node)
-        known = [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
-        if op.is_layer and known[1]:
+        whole = [arg in self.integers for arg in node.args[:2] if isinstance(arg, fx.Node)]
+        if op.is_layer and whole[1]:
             return self.biased(node)
-        if op.kind == "matrix product" and any(known):
+        if op.kind == "matrix product" and any(whole):
             (x, x_scale), (y, y_scale) = (self.integers.get(arg, (arg, 1.0)) for arg in node.args[:2])  # type: ignore[arg-type]
             return self.call(kernels.matrix_product, node.target, x, y, x_scale, y_scale)
-        if name == "add":
+        if op.type == "elementwise_add":
             return self.added(node)
-        if name == "relu" and node.args[0] in self.sums:
+        if op.type == "relu" and node.args[0] in self.sums:
             return self.relu(node)
         if op.fused and node.args[0] in self.convolved and len(node.args[0].users) == 1:  # type: ignore[union-attr]
             self.convolved.add(node)
-        if name in _HARD and node.args[0] in self.convolved:
-            return self.call(_HARD[name], node.args[0])
-        if op.kind == "average" and known[0] and not node.kwargs:
+        if op.type in _HARD and node.args[0] in self.convolved:
+            return self.call(_HARD[op.type], node.args[0])
+        if op.kind == "average" and whole[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
         return None
@@ -101,11 +68,10 @@ class OpenVINOLowering(Lowering):
         """What a frozen program's integers stand for."""
         source, scale, zero_point = node.args[0], node.args[1], node.args[2]
         assert isinstance(source, fx.Node)
-        if is_quantize(source):
+        if self.facts[source].kind == "quantize":
             low, high = (bound - zero_point for bound in source.args[3:5])  # type: ignore[operator]
             x, *how = self.in_steps(source.args[0], node)
             whole = self.call(kernels.stored_activation, x, scale, low, high, *how)
-            note_integers(whole, source)
             self.integers[node] = (whole, scale)
             return self.spared(self.call(dequantize, whole, scale))
         self.integers[node] = (self.call(kernels.stored_integers, stored_weight(node)), scale)
@@ -125,17 +91,24 @@ class OpenVINOLowering(Lowering):
         integers, scale = self.integers[whole[0]]
         shifted = self.shifted(whole[0])
         steps = self.call(kernels.added, raw[0], integers, scale, shifted)
-        self.sums[node] = (steps, scale, shifted or adds_in_place(raw[0], whole[0]))
+        self.sums[node] = (steps, scale, shifted or self.adds_in_place(raw[0], whole[0]))
         return self.spared(self.call(dequantize, steps, scale))
+
+    def adds_in_place(self, convolved: fx.Node, shortcut: fx.Node) -> bool:
+        """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads it."""
+        while not self.facts[convolved].is_layer:  # its batch norm, its activation
+            convolved = convolved.args[0]  # type: ignore[assignment]
+        return convolved.args[0] is not shortcut
 
     def shifted(self, node: fx.Node, convolved: bool | None = None) -> bool:
         """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights.
 
         ``convolved``: a convolution rounds them; by default as the graph says.
         """
-        signed = node.args[3] - node.args[2] < 0 if is_dequantize(node) else is_signed(node)  # type: ignore[operator]
+        stored = self.facts[node].kind == "dequantize"
+        signed = node.args[3] - node.args[2] < 0 if stored else is_signed(node)  # type: ignore[operator]
         if convolved is None:
-            rounding = node.args[0] if is_dequantize(node) else node
+            rounding = node.args[0] if stored else node
             convolved = self.by_convolution(rounding.args[0])  # type: ignore[union-attr]
         return bool(signed) and any(self.reads_shifted(reader, convolved) for reader in node.users)
 
@@ -145,24 +118,24 @@ class OpenVINOLowering(Lowering):
         Linear layers and transposed convolutions take signed integers, and a convolution in front of them rounds without
         the shift; whatever else rounds for them adds it all the same, and takes it off again.
         """
-        op = facts(reader)
+        op = self.facts[reader]
         if op.reads_signed == "either":
             return not convolved
         if op.reads_signed != "moved":
             return op.reads_signed == "shifted"
-        behind = [back for user in reader.users for back in (user.users if is_quantize(user) else [user])]
-        rounded = [one for one in behind if is_fake_quant(one) or is_dequantize(one)]
+        behind = [back for user in reader.users for back in (user.users if self.facts[user].kind == "quantize" else [user])]
+        rounded = [back for back in behind if self.facts[back].kind in ("quantizer", "dequantize")]
         if op.type != "concat" and rounded:  # what is rounded behind a move is stored anew there, and here as it comes
             return not convolved
-        return any(self.shifted(one, convolved) for one in rounded) or any(
-            self.reads_shifted(one, convolved) for one in behind if one not in rounded
+        return any(self.shifted(back, convolved) for back in rounded) or any(
+            self.reads_shifted(back, convolved) for back in behind if back not in rounded
         )
 
     def by_convolution(self, x: Any) -> bool:
         """Whether a convolution gives ``x``, with its batch norm, an activation or a sum; a linear layer is none."""
         while x in self.convolved or x in self.sums:
-            if facts(x).is_layer:
-                return facts(x).kind == "convolution"
+            if self.facts[x].is_layer:
+                return self.facts[x].kind == "convolution"
             x = next((operand for operand in x.args[:2] if operand in self.convolved or operand in self.sums), None)
         return False
 
@@ -176,8 +149,8 @@ class OpenVINOLowering(Lowering):
         """A convolution or linear layer, with its batch norm."""
         weight, weight_scale = self.integers[node.args[1]]  # type: ignore[index]
         x, x_scale = self.integers.get(node.args[0], (node.args[0], 1.0))  # type: ignore[arg-type]
-        bias, arguments, channels = argument(node, "bias"), tuple(node.args[3:]), facts(node).weight.output_axis
         norm = foldable_batch_norm(node)
+        bias, arguments, channels = argument(node, "bias"), tuple(node.args[3:]), self.facts[node].weight.output_axis
         if norm is not None:
             statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var", "eps")]
             folded = self.call(kernels.fold_batch_norm, weight_scale, bias, *map(self.early, statistics))
@@ -187,14 +160,12 @@ class OpenVINOLowering(Lowering):
             self.convolved.add(norm or node)
         if norm is not None:
             self.copies[norm] = result
-            self.done.add(norm)
         return result
 
     def early(self, value: Any) -> Any:
         """Make sure a value is there already: statistics may stand further down than the convolution."""
         if isinstance(value, fx.Node) and value not in self.copies:
             self.copies[value] = self.copy(value)
-            self.done.add(value)
         return value
 
 
@@ -204,40 +175,42 @@ lowering = OpenVINOLowering
 # where it gives the bits of the simulation
 
 
-def computes_exactly(node: fx.Node) -> bool:
-    """Given the bits of its inputs: measured by `benchmarks/engine_patterns.py`."""
-    if is_quantize(node):
-        return _rounded_as_simulated(node)
-    name, op = packet(node), facts(node)
+def exact_nodes(facts: Facts) -> set[fx.Node]:
+    """Those that have the simulation's bits, given those of their inputs: measured by `benchmarks/engine_patterns.py`."""
+    return {node for node in facts if _is_exact(node, facts)}
+
+
+def _is_exact(node: fx.Node, facts: Facts) -> bool:
+    op = facts[node]
+    if op.kind == "quantize":
+        return _rounds_as_simulated(node, facts)
     if op.is_layer or op.kind == "average":
-        return on_integers(node)
-    if name in ("hardswish", "hardsigmoid"):  # oneDNN's own order of operations is simulated behind a layer
-        return facts(node.args[0]).is_layer
-    if name == "add":
-        return _of_two_tensors(node) and _added_as_simulated(node)
-    if name == "mul":
+        return on_integers(node, facts)
+    if op.type in _HARD:  # oneDNN's own order of operations is simulated behind a layer
+        return facts[node.args[0]].is_layer  # type: ignore[index]
+    if op.type == "elementwise_add":
+        return _of_two_tensors(node) and _adds_as_simulated(node, facts)
+    if op.type == "elementwise_mul":
         return _of_two_tensors(node)
-    return moves(node) or op.kind == "clamp" or name == "leaky_relu"
+    return op.only_moves or op.kind == "clamp" or op.type == "leaky_relu"
 
 
-def _rounded_as_simulated(node: fx.Node) -> bool:
+def _rounds_as_simulated(node: fx.Node, facts: Facts) -> bool:
     """Whether it is known if OpenVINO adds 128 to a signed tensor before it rounds: that depends on who reads it."""
     _, _, zero, low = node.args[:4]
-    readers = [reader for back in node.users for reader in back.users]
+    readers = [facts[reader] for back in node.users for reader in back.users]
     is_signed = bool(low < zero)  # type: ignore[operator]
-    return not is_signed or all(
-        op.is_layer or op.reads_signed == "plain" or op.type == "concat" for op in map(facts, readers)
-    )
+    return not is_signed or all(op.is_layer or op.reads_signed == "plain" or op.type == "concat" for op in readers)
+
+
+def _adds_as_simulated(node: fx.Node, facts: Facts) -> bool:
+    """Whether OpenVINO adds quantized tensors, or one to what a layer gives: other sums it rounds now and then otherwise."""
+    operands: Any = node.args[:2]
+    whole = [value for value in operands if facts[value].kind == "dequantize"]
+    return bool(whole) and all(value in whole or ends_layer(value) for value in operands)
 
 
 def _of_two_tensors(node: fx.Node) -> bool:
     """Whether an op joins two tensors and nothing else: with a constant, engines fold it into what stands in front."""
     operands = node.args[:2]
     return not node.kwargs and all(isinstance(value, fx.Node) and not is_parameter(value) for value in operands)
-
-
-def _added_as_simulated(node: fx.Node) -> bool:
-    """Whether OpenVINO adds quantized tensors, or one to what a layer gives: other sums it rounds now and then otherwise."""
-    return all(is_dequantize(value) or ends_layer(value) for value in node.args[:2]) and any(
-        map(is_dequantize, node.args[:2])
-    )

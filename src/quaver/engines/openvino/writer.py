@@ -148,8 +148,8 @@ def _store_signed_from_zero(model: ov.Model) -> None:
     """
     for rounding in [op for op in model.get_ordered_ops() if op.get_type_name() == "FakeQuantize"]:
         low, high = (rounding.input_value(place).get_node() for place in (3, 4))
-        known = low.get_type_name() == high.get_type_name() == "Constant" and rounding.get_attributes()["levels"] == 256
-        if not known or low.data.min() >= 0 or not _reaches_convolution(rounding):
+        is_fixed = low.get_type_name() == high.get_type_name() == "Constant" and rounding.get_attributes()["levels"] == 256
+        if not is_fixed or low.data.min() >= 0 or not _reaches_convolution(rounding):
             continue
         step = (high.data - low.data) / np.float32(255)
         ends = [ops.constant(value) for value in (np.zeros_like(step), step * np.float32(255), step * np.float32(128))]

@@ -21,10 +21,10 @@ class Named:
         """The first of the names."""
         return self.names[0]
 
-    def calls_its_own(self, known: type[nn.Module]) -> bool:
+    def calls_its_own(self, kind: type[nn.Module]) -> bool:
         """Whether the layer computes what its class ``known`` computes: nobody has put another forward in the place."""
-        plain = type(self.layer).forward is known.forward and "forward" not in self.layer.__dict__
-        return plain and getattr(type(self.layer), "_conv_forward", None) is getattr(known, "_conv_forward", None)
+        plain = type(self.layer).forward is kind.forward and "forward" not in self.layer.__dict__
+        return plain and getattr(type(self.layer), "_conv_forward", None) is getattr(kind, "_conv_forward", None)
 
 
 def named_layers(net: nn.Module) -> list[Named]:
@@ -34,7 +34,7 @@ def named_layers(net: nn.Module) -> list[Named]:
     for name, module, skipping in _walk(net, "", ""):
         names.setdefault(module, []).append(name)
         skipped[module] = skipped.get(module) or skipping
-    return [Named(module, tuple(known), skipped[module]) for module, known in names.items()]
+    return [Named(module, tuple(titles), skipped[module]) for module, titles in names.items()]
 
 
 def _walk(module: nn.Module, name: str, skipping: str) -> Iterator[tuple[str, nn.Module, str]]:

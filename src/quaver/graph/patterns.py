@@ -1,0 +1,123 @@
+"""What nodes do together: patterns that passes, lowerings and writers look for."""
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from torch import fx
+
+from quaver.graph.nodes import (
+    Facts,
+    activation_inputs,
+    argument,
+    calls,
+    clamp_bounds,
+    facts,
+    facts_in,
+    is_quantize,
+    ops_in,
+    packet,
+    rank_of,
+    reads_parameter,
+    stored_weight,
+)
+
+
+def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
+    """The batch norm that a convolution or linear layer can do by itself: the only reader of its output."""
+    if len(node.users) != 1:
+        return None
+    (reader,) = node.users
+    if not calls(reader, "batch_norm"):
+        return None
+    if argument(reader, "running_mean") is None or argument(reader, "training"):
+        return None  # it normalizes by the batch at hand
+    if packet(node) == "linear" and rank_of(node) not in (None, 2):
+        return None  # a batch norm of (N, L, C) normalizes L, a linear layer's channels are C
+    if packet(node) == "conv_transpose2d" and argument(node, "groups") != 1:
+        return None  # its groups share the weight's steps, and batch norm has one per output channel
+    return reader
+
+
+def fused_output(node: fx.Node) -> fx.Node:
+    """The tensor that every engine writes for an op: behind its batch norm, and behind a clamp such as ReLU."""
+    last = foldable_batch_norm(node) or node
+    if len(last.users) == 1:
+        (reader,) = last.users
+        if facts(reader).bounds is not None:
+            return reader
+    return last
+
+
+def is_rounded(node: fx.Node) -> bool:
+    """Whether an op's result is quantized, behind a clamp at most, and not read otherwise."""
+    if len(node.users) != 1:
+        return False
+    (reader,) = node.users
+    if clamp_bounds(reader) is not None and len(reader.users) == 1:
+        (reader,) = reader.users
+    return is_quantize(reader)
+
+
+def on_integers(node: fx.Node, facts: Facts) -> bool:
+    """Whether an op's first operands, as many as it has of two, are quantized: a product's, both factors of it."""
+    return all(facts[value].kind == "dequantize" for value in node.args[:2] if isinstance(value, fx.Node))
+
+
+class IntegerLayer(NamedTuple):
+    """A layer that multiplies integers: its op's name and type, where its weight is stored, and its groups."""
+
+    name: str
+    type: str
+    weight: str
+    groups: int
+
+
+def integer_layers(graph: fx.Graph) -> list[IntegerLayer]:
+    """Those of a frozen graph; a weight that the model computes is stored nowhere."""
+    facts = facts_in(graph)
+    layers = [op for op in ops_in(graph).values() if op.facts.is_layer and on_integers(op.node, facts)]
+    weights: list[Any] = [op.node.args[1] for op in layers]
+    return [
+        IntegerLayer(op.name, op.type, str(stored_weight(weight).target), argument(op.node, "groups", 1))
+        for op, weight in zip(layers, weights, strict=True)
+        if facts[weight.args[0]].kind != "quantize"
+    ]
+
+
+def ends_layer(node: Any) -> bool:
+    """Whether a tensor comes out of a layer (its batch norm, its activation) and nobody else reads it."""
+    while len(node.users) == 1 and (facts(node).fused or calls(node, "batch_norm")):
+        node = node.args[0]
+    return len(node.users) == 1 and facts(node).is_layer
+
+
+def never_negative(nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    """Those of the nodes whose tensors cannot be negative, whatever the input."""
+    asked, answers = list(nodes), dict[fx.Node, bool]()
+    waiting = list(asked)
+    while waiting:
+        node = waiting[-1]
+        op, (floor, _) = facts(node), clamp_bounds(node) or (-math.inf, math.inf)
+        inputs = activation_inputs(node) if op.keeps_sign else []
+        unanswered = [value for value in inputs if value not in answers]
+        if unanswered:
+            waiting += unanswered
+            continue
+        waiting.pop()
+        # a number or a parameter may be negative, and so may what is added alpha times
+        plain = len(inputs) >= max(op.operands, 1) and not reads_parameter(node) and "alpha" not in node.kwargs
+        answers[node] = op.never_negative or floor >= 0 or (plain and all(answers[value] for value in inputs))
+    return {node for node in asked if answers[node]}
+
+
+def pool_window(node: fx.Node) -> tuple[list[int], list[int], list[int]]:
+    """Kernel, stride and padding of a pool."""
+    kernel = two(argument(node, "kernel_size"))
+    return kernel, two(argument(node, "stride") or kernel), two(argument(node, "padding"))
+
+
+def two(sizes: Any) -> list[int]:
+    """Height and width, which may be given as one number."""
+    values = [sizes] if isinstance(sizes, int) else list(sizes)
+    return values * 2 if len(values) == 1 else values
