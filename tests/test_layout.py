@@ -36,6 +36,7 @@ ORDER = [
     "training",
     "pipeline",
     "analysis",
+    "calibration",
     "runtime",
     "onnx",
     "engines/*",
