@@ -32,5 +32,6 @@ def _place(sweep: Sweep, layer: Layer) -> Tensor | None:
 
 def mean_of(values: list[Tensor], axis: int) -> Tensor:
     """The mean of each channel over all batches."""
-    rows = [value.movedim(axis, 0).flatten(1) for value in values]
-    return torch.stack([row.double().sum(1) for row in rows]).sum(0) / sum(row.shape[1] for row in rows)
+    others = [dim for dim in range(values[0].dim()) if dim != axis % values[0].dim()]
+    count = sum(value.numel() // value.shape[axis] for value in values)
+    return torch.stack([value.sum(others, dtype=torch.float64) for value in values]).sum(0) / count

@@ -18,7 +18,7 @@ from quaver.calibration.progress import shown
 from quaver.calibration.ranges import Seen, give, largest_of, look, nearest_readers, nearest_tensor
 from quaver.calibration.rounding import round_by_output
 from quaver.calibration.sweep import Sweep
-from quaver.calibration.weight_ranges import search_thresholds
+from quaver.calibration.weight_ranges import begin, search_thresholds
 from quaver.config import QuantConfig
 from quaver.errors import ConfigError, InputError, StageError
 from quaver.graph.nodes import calls, is_fake_quant, quantizer_of
@@ -125,6 +125,7 @@ class _Calibration:
 
     def run(self) -> None:
         """Equalize, look, and go through the layers."""
+        begin(self.program)
         with said_of_images("calibrate", self.batches[0][0]):
             if self.options.equalize:
                 equalize(self.program, self.batches)
@@ -170,9 +171,10 @@ class _Calibration:
 
     def adapt(self, layer: Layer) -> None:
         """Choose thresholds and integers of a layer's weight, then its bias."""
-        bits, corrects = layer.quantizer.grid.bits, self.options.correct_bias and can_correct(self.sweep, layer)
+        bits, by_norm = layer.quantizer.grid.bits, self.options.reestimate_bn and layer.norm is not None
+        corrects = self.options.correct_bias and not by_norm and can_correct(self.sweep, layer)
         searches, rounds = self.options.searches_weights(bits), self.options.rounds_weights(bits)
-        products = products_of(self.sweep, layer, centred=corrects) if searches or rounds else None
+        products = products_of(self.sweep, layer, centred=corrects or by_norm) if searches or rounds else None
         if products is not None and searches:
             search_thresholds(layer, products)
         if products is not None and rounds:

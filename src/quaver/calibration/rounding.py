@@ -22,17 +22,16 @@ def round_by_output(layer: Layer, products: Products) -> None:
     weight, quantizer = layer.weight.detach(), layer.quantizer
     nearest, scale = quantizer.integers(weight)
     step = quantizer.per_channel(scale, weight).expand_as(weight)
-    chosen = _descend(layer, products, nearest, step)
-    chosen = torch.where(_is_held(layer, nearest, step), nearest, chosen)
+    chosen = _descend(layer, products, nearest, step, _is_held(layer, nearest))
     moved = torch.where(chosen == nearest, weight, chosen * step)
     kept = quantizer.integers(moved)[0] == chosen
     kept = kept.flatten(1).all(1) if quantizer.axis == 0 else kept.all().expand(len(weight))
     layer.weight.copy_(torch.where(kept.view(-1, *[1] * (weight.dim() - 1)), moved, weight))
 
 
-def _descend(layer: Layer, products: Products, start: Tensor, step: Tensor) -> Tensor:
-    """The integers at which no single one can be changed for the better."""
-    grid, squares = layer.quantizer.grid, products.inputs
+def _descend(layer: Layer, products: Products, start: Tensor, step: Tensor, held: Tensor) -> Tensor:
+    """Integers of which no single one can be changed for the better, but for those that are held."""
+    grid, squares, is_held = layer.quantizer.grid, products.inputs, layer.in_groups(held)
     integers, steps = layer.in_groups(start).clone(), layer.in_groups(step)[..., :1]
     slope = integers @ squares - products.outputs / steps  # half the derivative, in steps
     diagonal = squares.diagonal(dim1=1, dim2=2)[:, None]
@@ -45,6 +44,7 @@ def _descend(layer: Layer, products: Products, start: Tensor, step: Tensor) -> T
             for k in range(old.shape[2]):
                 value = integers[..., first + k]
                 best = (value - here[..., k] / diagonal[..., first + k]).round_().clamp_(grid.low, grid.high)
+                best = torch.where(is_held[..., first + k], value, best)
                 here += (best - value)[..., None] * own[:, None, k]
                 integers[..., first + k] = best
             slope += (integers[..., part] - old) @ squares[:, part]
@@ -53,10 +53,13 @@ def _descend(layer: Layer, products: Products, start: Tensor, step: Tensor) -> T
     return integers.reshape(start.shape)
 
 
-def _is_held(layer: Layer, nearest: Tensor, step: Tensor) -> Tensor:
+def _is_held(layer: Layer, nearest: Tensor) -> Tensor:
     """Which weights must stay: those that the range comes from, by themselves or because of a neighbour (``pairs``)."""
     quantizer, weight = layer.quantizer, layer.weight.detach()
-    held = nearest.abs() >= quantizer.grid.high if quantizer.keeps_pairs else torch.zeros_like(weight, dtype=torch.bool)
+    held = torch.zeros_like(weight, dtype=torch.bool)
+    if quantizer.keeps_pairs:
+        sizes = weight.abs().flatten(1) if quantizer.axis == 0 else weight.abs().flatten()[None]
+        held.view_as(sizes).scatter_(1, sizes.argmax(1, keepdim=True), True)
     axis = quantizer.pairs
     if axis is None or 2 * quantizer.grid.high <= LARGEST_SUM:
         return held

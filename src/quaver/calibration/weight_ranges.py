@@ -6,8 +6,11 @@ A threshold below the largest weight is kept as a weight that is cut there: rang
 import torch
 from torch import Tensor
 
+from quaver.analysis.initialise import start
 from quaver.calibration.layers import Layer
 from quaver.calibration.products import Products
+from quaver.program import Program
+from quaver.program.views import read
 from quaver.quantizers import LearnedStep, Quantizer
 
 SHARES = tuple(1 - 0.04 * step for step in range(16))
@@ -35,6 +38,17 @@ def _with_threshold(quantizer: Quantizer, weight: Tensor, threshold: Tensor) -> 
     """The weight as it must be for its quantizer to have this threshold."""
     if isinstance(quantizer, LearnedStep):
         quantizer.step.copy_(threshold / quantizer.grid.high)
-        return weight
-    limit = quantizer.per_channel(threshold, weight)
-    return weight.clamp(-limit, limit)
+    elif quantizer.keeps_pairs:  # the range follows from the weight
+        limit = quantizer.per_channel(threshold, weight)
+        return weight.clamp(-limit, limit)
+    else:
+        start(quantizer, 0, float(threshold))
+    return weight
+
+
+def begin(program: Program) -> None:
+    """Give weights a range whose rule wants to see them in training first."""
+    for title, parameter in program.placements.weights.items():
+        quantizer, weight = program.quantizer(title), read(program, parameter)
+        if quantizer.seen is not None and not bool(quantizer.seen):
+            start(quantizer, 0, float(quantizer.largest(weight)))
