@@ -173,7 +173,7 @@ class _Calibration:
         """Choose thresholds and integers of a layer's weight, then its bias."""
         bits, by_norm = layer.quantizer.grid.bits, self.options.reestimate_bn and layer.norm is not None
         corrects = self.options.correct_bias and not by_norm and can_correct(self.sweep, layer)
-        searches, rounds = self.options.searches_weights(bits), self.options.rounds_weights(bits)
+        searches, rounds = self.options.search_weights, self.options.rounds_weights(bits)
         products = products_of(self.sweep, layer, centred=corrects or by_norm) if searches or rounds else None
         if products is not None and searches:
             search_thresholds(layer, products)

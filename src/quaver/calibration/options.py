@@ -7,9 +7,7 @@ from quaver.config.options import Checked, lists_options, option
 
 RANGES = ("output", "tensor", "largest")
 FEW_BITS = 8
-"""Weights of fewer bits have their thresholds searched by default."""
-VERY_FEW_BITS = 4
-"""Weights of at most so many bits are rounded adaptively by default."""
+"""Weights of fewer bits are rounded adaptively by default."""
 
 
 @lists_options
@@ -18,21 +16,19 @@ class CalibrationOptions(Checked):
     """The means of calibration; each can be left out."""
 
     images: int = option(256, whole(1), "Images that are looked at: the first ones.")
-    ranges: str = option("output", one_of(*RANGES), "Whose error ranges of activations keep small, or no error: largest.")
-    equalize: bool = option(True, boolean(), "Make channels alike between two layers, where that promises less noise.")
-    search_weights: bool | None = option(
-        None, or_none(boolean()), "Search thresholds of weights by the output's error; None: of fewer than 8 bits."
+    ranges: str = option(
+        "tensor",
+        one_of(*RANGES),
+        "Whose error ranges of activations keep small: the tensor's, its readers' (output), nobody's (largest).",
     )
+    equalize: bool = option(True, boolean(), "Make channels alike between two layers, where that promises less noise.")
+    search_weights: bool = option(False, boolean(), "Search thresholds of weights by the output's error.")
     round_weights: bool | None = option(
-        None, or_none(boolean()), "Round weights so that the output's error is least; None: those of at most 4 bits."
+        None, or_none(boolean()), "Round weights so that the output's error is least; None: those of fewer than 8 bits."
     )
     correct_bias: bool = option(True, boolean(), "Take off what rounding adds to the mean of a channel.")
     reestimate_bn: bool = option(True, boolean(), "Let batch-norm statistics follow what rounding does to them.")
 
-    def searches_weights(self, bits: int) -> bool:
-        """Whether thresholds of weights of so many bits are searched."""
-        return bits < FEW_BITS if self.search_weights is None else self.search_weights
-
     def rounds_weights(self, bits: int) -> bool:
         """Whether weights of so many bits are rounded adaptively."""
-        return bits <= VERY_FEW_BITS if self.round_weights is None else self.round_weights
+        return bits < FEW_BITS if self.round_weights is None else self.round_weights

@@ -72,8 +72,18 @@ def nearest_tensor(tensors: list[Seen]) -> float:
     if largest == 0:
         return 0.0
     thresholds = largest * CANDIDATES
-    noise = [sum(one.histogram.noise(threshold, grid_of(one)) for one in tensors) for threshold in thresholds]
+    noise = [sum(_noise(one, threshold) for one in tensors) for threshold in thresholds]
     return float(thresholds[int(np.argmin(noise))])
+
+
+def _noise(tensor: Seen, threshold: float) -> float:
+    """The squared error, in which what is clipped counts 4 times at 4 bits, 64 times at 8.
+
+    Errors of rounding cancel out in the sums of the next layer, those of clipping all point one way; and the more bits, the
+    less there is to gain by clipping. With these factors the network errs less than with others, and than with none.
+    """
+    grid = grid_of(tensor)
+    return tensor.histogram.noise(threshold, grid, 2.0 ** (grid.bits - 2))
 
 
 def grid_of(tensor: Seen) -> Grid:
@@ -100,6 +110,7 @@ def nearest_readers(sweep: Sweep, node: fx.Node, tensor: Seen, threshold: float)
     source = sweep.values[node.args[0]]  # type: ignore[index]
     floating, rounded = source.floating[0], source.rounded[0]
     layers = [reader for reader in node.users if facts(reader).has_weight and reader.args[0] is node]
+    axes = [facts(reader).weight.output_axis for reader in layers] + [1]
     before = sweep.values.get(node)
 
     def outputs(x: Tensor) -> list[Tensor]:
@@ -111,11 +122,17 @@ def nearest_readers(sweep: Sweep, node: fx.Node, tensor: Seen, threshold: float)
     for tried in sorted({min(factor * threshold, tensor.largest) for factor in FACTORS}):
         start(quantizer, tensor.site.slot, tried)
         got = outputs(quantizer(rounded))
-        noise = sum(_relative_error(one, other) for one, other in zip(got, wanted, strict=True))
+        noise = sum(map(_relative_error, got, wanted, axes))
         best = min(best, (noise, tried))
     sweep.values[node] = before  # type: ignore[assignment]
     return best[1]
 
 
-def _relative_error(got: Tensor, wanted: Tensor) -> float:
-    return float((got - wanted).square().sum() / wanted.square().sum().clamp_min(1e-30))
+def _relative_error(got: Tensor, wanted: Tensor, axis: int) -> float:
+    """The error's variance over that of the channel, mean over the channels: batch norm makes them alike, and biases will
+    take off a mean.
+    """
+    others = [dim for dim in range(wanted.dim()) if dim != axis % wanted.dim()]
+    signal, noise = (value.var(others, correction=0) for value in (wanted, got - wanted))
+    alive = signal > 0
+    return float((noise[alive] / signal[alive]).mean()) if bool(alive.any()) else 0.0

@@ -61,7 +61,7 @@ def calibrate(
     images: Annotated[int, _means("images")] = CalibrationOptions.images,
     ranges: Annotated[str, _means("ranges")] = CalibrationOptions.ranges,
     equalize: Annotated[bool, _means("equalize")] = CalibrationOptions.equalize,
-    search_weights: Annotated[bool | None, _means("search_weights")] = CalibrationOptions.search_weights,
+    search_weights: Annotated[bool, _means("search_weights")] = CalibrationOptions.search_weights,
     round_weights: Annotated[bool | None, _means("round_weights")] = CalibrationOptions.round_weights,
     correct_bias: Annotated[bool, _means("correct_bias")] = CalibrationOptions.correct_bias,
     reestimate_bn: Annotated[bool, _means("reestimate_bn")] = CalibrationOptions.reestimate_bn,

@@ -52,7 +52,21 @@ ANY_NAME = {"token_normalize_func": by_any_name}
 SPELLINGS = dict.fromkeys((calibrate, convert, verify, run_tester), BOTH_SPELLINGS) | dict.fromkeys(
     (train, quantize, analyze), ANY_NAME
 )
-COMMANDS = (demo, train, quantize, calibrate, check, convert, export, verify, bench, analyze, report, convert_data, run_tester)
+COMMANDS = (
+    demo,
+    train,
+    quantize,
+    calibrate,
+    check,
+    convert,
+    export,
+    verify,
+    bench,
+    analyze,
+    report,
+    convert_data,
+    run_tester,
+)
 for command in COMMANDS:
     app.command(
         "test" if command is run_tester else None,
