@@ -79,7 +79,8 @@ def by_onnxruntime(model: nn.Module, images: Tensor, way: str) -> Run:
             return None if image is None else {"x": image[None].numpy()}
 
     files = [str(Path(tempfile.mkdtemp()) / f"{name}.onnx") for name in ("float", "ready", "int8")]
-    torch.onnx.export(model, (images[:1],), files[0], input_names=["x"], dynamic_shapes=({0: "batch"},), dynamo=True)
+    how = {"input_names": ["x"], "dynamic_shapes": ({0: "batch"},), "external_data": False, "verbose": False}
+    torch.onnx.export(model, (images[:1],), files[0], dynamo=True, **how)
     quant_pre_process(files[0], files[1], skip_symbolic_shape=True)
     quantize_static(files[1], files[2], Images(), per_channel=True)
     return compiled(files[2])
