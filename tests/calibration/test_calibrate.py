@@ -219,3 +219,27 @@ class Explodes(nn.Module):
 def test_a_network_that_gives_no_numbers_is_refused():
     with pytest.raises(InputError, match="NaN or Inf on these images"):
         quaver.calibrate(Explodes(), [IMAGES])
+
+
+class Attention(nn.Module):
+    """A product of two activations, one of which is computed after the other is rounded."""
+
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.out = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = x.mean(1)
+        return self.out(torch.softmax(self.query(x) @ self.key(x).transpose(1, 2), -1) @ x)
+
+
+@pytest.mark.parametrize("ranges", ["output", "tensor"])
+def test_products_of_activations_are_calibrated_too(ranges):
+    torch.manual_seed(0)
+    model, types = Attention().eval(), ["matmul", "mul", "transpose"]
+
+    program = quaver.calibrate(model, [IMAGES], {"quantize_op_types": types, "weight_bits": 4}, ranges=ranges)
+
+    assert "matmul" in {op.type for op in program.ops() if op.quantized}
+    assert noise(program, model) < 0.01
+    assert torch.equal(quaver.convert(program)(IMAGES), program(IMAGES))

@@ -68,13 +68,21 @@ class Layer:
 def layers_of(program: Program) -> Iterator[Layer]:
     """Every op whose weight has a quantizer of ours, and is nobody else's."""
     for node in program.graphs[EVAL].nodes:
-        given: Any = node.args[1] if len(node.args) > 1 else None
-        if not (facts(node).has_weight and is_fake_quant(given) and is_stored(given.args[0])):
+        if not (reads_weight(node) and is_fake_quant(node.args[1])):
             continue
+        given: Any = node.args[1]
         weight, quantizer = read(program, str(given.args[0].target)), program.quantizer(quantizer_of(given))
         is_plain = not isinstance(quantizer, CustomQuantizer) and quantizer.preprocess is None
         if is_plain and len(given.users) == 1 and len(readers(program, weight)) == 1:
             yield Layer(node, weight, quantizer, foldable_batch_norm(node))
+
+
+def reads_weight(node: fx.Node) -> bool:
+    """Whether an op multiplies what it is given with a tensor of the model, quantized or not."""
+    if not facts(node).has_weight:
+        return False
+    weight: Any = node.args[1]
+    return is_stored(weight.args[0] if is_fake_quant(weight) else weight)
 
 
 def readers(program: Program, tensor: Tensor) -> list[fx.Node]:

@@ -13,6 +13,7 @@ from quaver.analysis.initialise import start, start_clip
 from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.sites import Site, activations
 from quaver.analysis.tensor_statistics import Accumulator
+from quaver.calibration.layers import reads_weight
 from quaver.calibration.sweep import Both, Sweep
 from quaver.graph.nodes import quantizer_of
 from quaver.grid import Grid
@@ -109,7 +110,7 @@ def nearest_readers(sweep: Sweep, node: fx.Node, tensor: Seen, threshold: float)
     quantizer = sweep.program.quantizer(quantizer_of(node))
     source = sweep.values[node.args[0]]  # type: ignore[index]
     floating, rounded = source.floating[0], source.rounded[0]
-    layers = [reader for reader in node.users if facts(reader).has_weight and reader.args[0] is node]
+    layers = [reader for reader in node.users if reads_weight(reader)]
     axes = [facts(reader).weight.output_axis for reader in layers] + [1]
     before = sweep.values.get(node)
 
