@@ -237,10 +237,11 @@ def test_rounding_by_output_errs_less_than_rounding_to_the_nearest(bits, groups)
     assert torch.allclose(layer.quantizer.integers(layer.weight)[1], scale)  # the range is what it was
 
 
+@pytest.mark.parametrize(("sign", "found"), [(1, [1.0, 1.0, 0.0, 0.0]), (-1, [1.0, -1.0, 0.0, 0.0])])
 @torch.no_grad()
-def test_rounding_by_output_finds_what_trying_everything_finds():
-    weight = torch.tensor([[1.0, 0.45, 0.4, 0.35]])
-    squares = torch.tensor([[1.0, 0.9, 0.9, 0.9], [0.9, 1.0, 0.9, 0.9], [0.9, 0.9, 1.0, 0.9], [0.9, 0.9, 0.9, 1.0]])
+def test_rounding_by_output_finds_what_trying_everything_finds(sign, found):
+    weight = torch.tensor([[1.0, sign * 0.45, sign * 0.4, sign * 0.35]])  # with -1 the output would like less of the first
+    squares = torch.full((4, 4), 0.9) + 0.1 * torch.eye(4)
     program = prepared(nn.Sequential(nn.Linear(4, 1)), {"weight_bits": 2}, shape=(4,))
     (layer,) = layers_of(program)
     layer.weight.copy_(weight)
@@ -249,23 +250,24 @@ def test_rounding_by_output_finds_what_trying_everything_finds():
     round_by_output(layer, products)
 
     def error(values):
-        change = torch.tensor([values]) - weight
-        return float(products.noise(change[None]))
+        return float(products.noise((torch.tensor([values]) - weight)[None]))
 
     best = min(itertools.product([1.0], *[[-1.0, 0.0, 1.0]] * 3), key=error)  # the first one makes the range
     assert ChannelWiseAbsMax(bits=2)(weight).tolist() == [[1.0, 0.0, 0.0, 0.0]]
-    assert layer.quantizer(layer.weight).tolist() == [list(best)] == [[1.0, 1.0, 0.0, 0.0]]
+    assert layer.quantizer(layer.weight).tolist() == [list(best)] == [found]
 
 
 @torch.no_grad()
 def test_rounding_by_output_keeps_pairs_from_overflowing():
     layer, products = layer_and_products({"weight_bits": 8}, outputs=32)
+    before = layer.weight.clone()
 
     round_by_output(layer, products)
 
     integers = layer.quantizer.integers(layer.weight)[0]
     sums = (integers[:, 0::2] + integers[:, 1::2]).abs()
     assert int(sums.max()) <= 128
+    assert bool((layer.weight != before).flatten(1).any(1).all())  # no channel had to be given up
 
 
 @pytest.mark.parametrize("kind", ["channel_wise_abs_max", "abs_max", "channel_wise_learned_step", "learned_step"])

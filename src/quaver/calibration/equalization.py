@@ -55,8 +55,6 @@ def pairs_of(program: Program) -> Iterator[Pair]:
     """Layers of which the second alone reads the first, with nothing between them that a positive factor does not pass."""
     layers = {layer.node: layer for layer in layers_of(program)}
     for second in layers.values():
-        if not second.is_product or second.source.op == "placeholder":
-            continue
         node: Any = second.source
         while len(node.users) == 1 and _passes_factors_on(node):
             node = node.args[0]
@@ -77,7 +75,7 @@ def _passes_factors_on(node: fx.Node) -> bool:
 def _fits(first: Layer, second: Layer) -> bool:
     """Whether the second layer reads the channels as they are, depthwise or all together."""
     given, taken = first.weight.shape[0], second.weight.shape[1] * second.groups
-    return first.is_product and given == taken and second.groups in (1, given)
+    return first.is_product and second.is_product and given == taken and second.groups in (1, given)
 
 
 def _tensors_to_multiply(program: Program, layer: Layer) -> list[Tensor] | None:
