@@ -13,6 +13,9 @@ from quaver.calibration.products import Products
 from quaver.quantizers.saturation import LARGEST_SUM
 
 SWEEPS = 6
+REACH = 1
+"""How far from the nearest integer the one that is chosen may lie."""
+
 BLOCK = 64
 """Integers that are chosen before the errors of all others are brought up to date."""
 
@@ -32,7 +35,10 @@ def round_by_output(layer: Layer, products: Products) -> None:
 def _descend(layer: Layer, products: Products, start: Tensor, step: Tensor, held: Tensor) -> Tensor:
     """Integers of which no single one can be changed for the better, but for those that are held."""
     grid, squares, is_held = layer.quantizer.grid, products.inputs, layer.in_groups(held)
-    integers, steps = layer.in_groups(start).clone(), layer.in_groups(step)[..., :1]
+    nearest, steps = layer.in_groups(start), layer.in_groups(step)[..., :1]
+    least, most = (nearest - REACH).clamp_min(grid.low), (nearest + REACH).clamp_max(grid.high)
+    least, most = (torch.where(is_held, nearest, end) for end in (least, most))
+    integers = nearest.clone()
     slope = integers @ squares - products.outputs / steps  # half the derivative, in steps
     diagonal = squares.diagonal(dim1=1, dim2=2)[:, None]
     for _ in range(SWEEPS):
@@ -43,8 +49,8 @@ def _descend(layer: Layer, products: Products, start: Tensor, step: Tensor, held
             here = slope[..., part].clone()
             for k in range(old.shape[2]):
                 value = integers[..., first + k]
-                best = (value - here[..., k] / diagonal[..., first + k]).round_().clamp_(grid.low, grid.high)
-                best = torch.where(is_held[..., first + k], value, best)
+                best = (value - here[..., k] / diagonal[..., first + k]).round_()
+                best = torch.clamp(best, least[..., first + k], most[..., first + k])
                 here += (best - value)[..., None] * own[:, None, k]
                 integers[..., first + k] = best
             slope += (integers[..., part] - old) @ squares[:, part]
