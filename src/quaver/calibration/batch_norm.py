@@ -1,10 +1,10 @@
 """Batch norm's statistics after rounding: moved as far as rounding moved those of the images."""
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
-from quaver.calibration.bias_correction import mean_of
 from quaver.calibration.layers import own_tensor
+from quaver.calibration.moments import moments_of
 from quaver.calibration.sweep import Sweep
 from quaver.graph.nodes import argument
 
@@ -22,15 +22,8 @@ def reestimate(sweep: Sweep, norm: fx.Node) -> None:
     if mean is None or variance is None:
         return
     source = sweep.values[norm.args[0]]  # type: ignore[index]
-    before, after = moments(source.floating), moments(source.rounded)
+    before, after = moments_of(source.floating, 1), moments_of(source.rounded, 1)
     mean.copy_(sweep.value(argument(norm, "running_mean"), 0, True) + (after[0] - before[0]))
     change = torch.where(before[1] > 0, after[1] / before[1], 1.0).clamp(1 / MOST, MOST)
     eps = argument(norm, "eps")
     variance.copy_(((variance + eps) * change - eps).clamp_min(0))
-
-
-def moments(values: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and variance of each channel over all batches."""
-    mean = mean_of(values, 1)
-    middle = mean.float().view(1, -1, *[1] * (values[0].dim() - 2))
-    return mean, mean_of([(value - middle).square() for value in values], 1)

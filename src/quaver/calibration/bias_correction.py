@@ -1,9 +1,9 @@
 """Bias correction: what rounding adds to a channel's mean is taken off again (Nagel et al., 2019), layer by layer."""
 
-import torch
 from torch import Tensor
 
 from quaver.calibration.layers import Layer, own_tensor
+from quaver.calibration.moments import moments_of
 from quaver.calibration.sweep import Sweep
 from quaver.operators import facts
 
@@ -20,7 +20,7 @@ def correct_bias(sweep: Sweep, layer: Layer) -> None:
         return
     axis = facts(layer.node).weight.output_axis
     wanted, got = sweep.values[layer.node].floating, sweep.computed(layer.node)
-    error = mean_of(got, axis) - mean_of(wanted, axis)
+    error = moments_of(got, axis)[0] - moments_of(wanted, axis)[0]
     place.add_((error if layer.norm is not None else -error).to(place.dtype))
 
 
@@ -28,10 +28,3 @@ def _place(sweep: Sweep, layer: Layer) -> Tensor | None:
     if layer.norm is not None:
         return own_tensor(sweep.program, layer.norm, "running_mean")
     return own_tensor(sweep.program, layer.node, "bias")
-
-
-def mean_of(values: list[Tensor], axis: int) -> Tensor:
-    """The mean of each channel over all batches."""
-    others = [dim for dim in range(values[0].dim()) if dim != axis % values[0].dim()]
-    count = sum(value.numel() // value.shape[axis] for value in values)
-    return torch.stack([value.sum(others, dtype=torch.float64) for value in values]).sum(0) / count
