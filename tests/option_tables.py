@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from quaver.calibration.options import CalibrationOptions
 from quaver.cli.language import Language, catalogue
 from quaver.config import QATConfig, QuantConfig
 from quaver.config.options import as_written, options_of
@@ -43,7 +44,7 @@ def words_of(kind, one):
     return [*([one.metadata["rule"].words] if kind in CONFIGS else []), words]
 
 
-CONFIGS = (QuantConfig, QATConfig)
+CONFIGS = (QuantConfig, QATConfig, CalibrationOptions)
 TABLES = {kind.__name__: kind for kind in (*CONFIGS, Recipe, Phase, QuantPhase)}
 
 

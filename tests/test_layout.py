@@ -37,6 +37,7 @@ ORDER = [
     "training",
     "pipeline",
     "analysis",
+    "calibration",
     "runtime",
     "onnx",
     "engines/*",

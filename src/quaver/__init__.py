@@ -2,6 +2,7 @@
 
 from quaver import errors, nn, passes, quantizers, runtime
 from quaver.analysis import Analysis, analyze
+from quaver.calibration import calibrate
 from quaver.capture import capture, name_scope
 from quaver.config import QuantConfig
 from quaver.eager import QAT, InputSpec
@@ -28,6 +29,7 @@ __all__ = [
     "Stage",
     "Verification",
     "analyze",
+    "calibrate",
     "capture",
     "convert",
     "disable_fake_quant",

@@ -433,5 +433,5 @@ def test_a_program_at_the_wrong_stage_is_refused(trained, images):
         quaver.analyze(trained, [images], {"weight_bits": 4})
     with pytest.raises(quaver.QuaverError, match="has no float layers to compare with"):
         quaver.analyze(frozen, [images], sensitivity_images=4)
-    with pytest.raises(quaver.QuaverError, match="Analyse the program that it was made from"):
+    with pytest.raises(quaver.QuaverError, match="Give the program that it was made from"):
         quaver.analyze(mobile, [images])

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from quaver.analysis.analysis import Analysis
 from quaver.analysis.findings import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics
+from quaver.analysis.given import on_its_device, prepared, said_of_images, split
 from quaver.analysis.initialise import start
 from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.layer_errors import statistics_of_layers
@@ -23,9 +23,7 @@ from quaver.analysis.weight_statistics import statistics_of_weight
 from quaver.checking import Rule, check, rate, whole
 from quaver.config import QuantConfig
 from quaver.errors import ConfigError, InputError, StageError
-from quaver.pipeline import quant_aware
 from quaver.program import Program, Stage
-from quaver.quantizers import Quantizer
 
 Progress = Callable[[str, int, int | None], None]
 """Told what is being done, how much of it is done, and of how much, if that is known."""
@@ -59,7 +57,7 @@ def analyze(
     if target_drop is not None and not sensitivity_images:
         raise ConfigError("analyze: target_drop needs accuracies. Give sensitivity_images, such as 512.")
     examples, batches = _peek(batches)
-    program, is_own = _prepared(program_or_model, config, examples)
+    program, is_own = prepared(program_or_model, config, examples, "analyze")
     if sensitivity_images and not program.stage.trains:
         raise StageError(
             f"analyze: the program is {program.stage.value} and has no float layers to compare with. Analyse the prepared "
@@ -75,7 +73,7 @@ def analyze(
     sites = activations(view)
     accumulator, kept = Accumulator(sites, moving_rate), Reservoir(sensitivity_images)
     if sensitivity_images and torch.isfinite(examples).all():
-        refuse_not_finite(view, sites, [(_on_its_device(view, examples), None)])  # now, not after the pass
+        refuse_not_finite(view, sites, [(on_its_device(view, examples), None)])  # now, not after the pass
     images = _pass(view, sites, accumulator, kept, batches, on_progress)
     measured = [statistics_of(site, accumulator.tallies[site.name]) for site in sites]
     tensors = [tensor for tensor in measured if tensor is not None]
@@ -120,46 +118,13 @@ def _peek(batches: Iterable[Any]) -> tuple[Tensor, Iterable[Any]]:
     first = next(rest, None)
     if first is None:
         raise InputError("analyze: no batches were given, so there is nothing to look at.")
-    return _split(first)[0][:2].clone(), _joined([first], rest)
+    return split(first, "analyze")[0][:2].clone(), _joined([first], rest)
 
 
 def _joined(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
     """`itertools.chain`, which would hold on to the first batch until the end."""
     yield first.pop()
     yield from rest
-
-
-def _split(batch: Any) -> tuple[Tensor, Tensor | None]:
-    if isinstance(batch, Tensor | np.ndarray):
-        return torch.as_tensor(batch), None
-    if not (isinstance(batch, tuple | list) and len(batch) == 2):
-        raise InputError(f"analyze: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
-    try:
-        images, labels = torch.as_tensor(batch[0]), None if batch[1] is None else torch.as_tensor(batch[1])
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"analyze: a batch is a pair of tensors, images and labels; this one is not: {error}.") from error
-    if labels is not None and (labels.dim() == 0 or len(labels) != len(images)):
-        shape = list(labels.shape)
-        raise InputError(f"analyze: a batch has {len(images)} images and labels of shape {shape}. Give each image a label.")
-    return images, labels
-
-
-def _prepared(model: nn.Module, config: Any, images: Tensor) -> tuple[Program, bool]:
-    """The program whose quantizers say where to look, and whether it was made here."""
-    if not isinstance(model, Program):
-        if any(isinstance(module, Quantizer) for module in model.modules()):
-            raise StageError(
-                "analyze: the model's layers have quantizers of quaver.QAT. Analyse the program that it becomes, "
-                "quanter.convert(net, input_spec), or the float model, quanter.remove(net)."
-            )
-        return quant_aware(model, config, example_inputs=(images,)), True
-    if model.stage is Stage.FLOAT:
-        return quant_aware(model.clone(), config), True
-    if model.stage is Stage.MOBILE:
-        raise StageError("analyze: a mobile program rounds as its engine does. Analyse the program that it was made from.")
-    if config is not None:
-        raise StageError(f"analyze: the program is {model.stage.value} already, and a config is for a float one.")
-    return model, False
 
 
 def _pass(
@@ -174,24 +139,15 @@ def _pass(
     network = WatchingInterpreter(program, sites, accumulator.look, rounding=not program.unseen())
     images = 0
     for batch in batches:
-        inputs, labels = _split(batch)
-        inputs = _on_its_device(program, inputs)
-        try:
+        inputs, labels = split(batch, "analyze")
+        inputs = on_its_device(program, inputs)
+        with said_of_images("analyze", inputs):
             network.outputs(program.signature.flatten((inputs,), {}))
-        except RuntimeError as error:
-            form = f"{inputs.dtype}, shape {list(inputs.shape)}"
-            words = str(error).partition("\n")[0]
-            raise InputError(f"analyze: the network does not run on these images ({form}): {words}") from error
         accumulator.end_batch()
         kept.offer(inputs, labels)
         images += len(inputs)
         on_progress("statistics", accumulator.batches, None)
     return images
-
-
-def _on_its_device(program: Program, images: Tensor) -> Tensor:
-    device = next((tensor.device for tensor in (*program.parameters(), *program.buffers())), None)
-    return images.to(device)
 
 
 def with_ranges(program: Program, tensors: list[TensorStatistics]) -> Program:

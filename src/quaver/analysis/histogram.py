@@ -100,13 +100,16 @@ class Histogram:
         under = np.clip((grid.low - 0.5) * step - self.low, 0, width)
         return float((self.counts * (over + under) / width).sum() / max(self.total, 1))
 
-    def noise(self, threshold: float, grid: Grid) -> float:
-        """The sum of squared errors of rounding to a grid whose largest integer lies at ``threshold``."""
+    def noise(self, threshold: float, grid: Grid, clipping: float = 1.0) -> float:
+        """The sum of squared errors of rounding to a grid whose largest integer lies at ``threshold``.
+
+        Those of values beyond the grid count ``clipping`` times.
+        """
         step = threshold / grid.high
         bottom, top = grid.low * step, threshold
         inside = _rounding(np.clip(self.high, bottom, top) / step) - _rounding(np.clip(self.low, bottom, top) / step)
         outside = _excess(self.low, self.high, top) + _excess(-self.high, -self.low, -bottom)
-        return float((self.counts * (inside * step**3 + outside) / (self.high - self.low)).sum())
+        return float((self.counts * (inside * step**3 + clipping * outside) / (self.high - self.low)).sum())
 
     def best_threshold(self, largest: float, grid: Grid) -> float:
         """The threshold, up to ``largest``, with the least squared error."""

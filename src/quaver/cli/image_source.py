@@ -48,6 +48,7 @@ class Source:
     batch_num: Annotated[int, typer.Option(help="Batches to look at; 0: all.", min=0, rich_help_panel="Data")] = 0
     image_shape: str = ""
     workers: int = 0
+    shuffle: bool = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def _of_data_set(source: Source, image_size: int | None) -> Images:
     name = dataset_name(recipe)
     wanted = recipe.image_size or image_size
     data = open_dataset(name, source.split, data_dir=source.data_dir or None, image_size=wanted)
-    loader = Loader(data, source.batch_size, shuffle=False, workers=source.workers)
+    loader = Loader(data, source.batch_size, shuffle=source.shuffle, workers=source.workers)
     batches: Iterator[Any] = loader.epoch(0)
     if name == "voc":  # boxes are no labels
         batches = (images for images, _ in batches)

