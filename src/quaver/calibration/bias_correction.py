@@ -5,7 +5,7 @@ from torch import Tensor
 from quaver.calibration.layers import Layer, own_tensor
 from quaver.calibration.moments import moments_of
 from quaver.calibration.sweep import Sweep
-from quaver.operators import facts
+from quaver.graph.nodes import facts
 
 
 def can_correct(sweep: Sweep, layer: Layer) -> bool:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from quaver.calibration.layers import Layer, layers_of, own_tensor
-from quaver.graph.nodes import argument, is_fake_quant, packet, quantizer_of
-from quaver.operators import clamp_bounds
+from quaver.graph.nodes import argument, clamp_bounds, is_fake_quant, packet, quantizer_of
 from quaver.program import EVAL, Program
 from quaver.program.views import read
 

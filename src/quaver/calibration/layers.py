@@ -7,9 +7,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from quaver.graph.nodes import argument, is_fake_quant, is_stored, packet, quantizer_of
-from quaver.int8.patterns import foldable_batch_norm, two
-from quaver.operators import facts
+from quaver.graph.nodes import argument, facts, is_fake_quant, is_stored, packet, quantizer_of
+from quaver.graph.patterns import foldable_batch_norm, two
 from quaver.program import EVAL, Program
 from quaver.program.views import read
 from quaver.quantizers import CustomQuantizer, Quantizer

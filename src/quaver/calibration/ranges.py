@@ -15,9 +15,8 @@ from quaver.analysis.sites import Site, activations
 from quaver.analysis.tensor_statistics import Accumulator
 from quaver.calibration.layers import reads_weight
 from quaver.calibration.sweep import Both, Sweep
-from quaver.graph.nodes import quantizer_of
+from quaver.graph.nodes import facts, quantizer_of
 from quaver.grid import Grid
-from quaver.operators import facts
 from quaver.program import Program
 
 FACTORS = (0.6, 0.75, 0.9, 1.0, 1.15, 1.35, 1.6)
