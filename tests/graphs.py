@@ -73,6 +73,13 @@ class HandMade:
         return node
 
 
+def stored(graph, rank=4):
+    """A weight of a bare graph."""
+    node = graph.get_attr("weight")
+    node.meta = {"rank": rank}
+    return node
+
+
 def weighted():
     """The plan for an op with a weight: that, and its input."""
     return OpPlan(dict(WEIGHT), {0: dict(INPUT)})
