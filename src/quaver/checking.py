@@ -49,14 +49,14 @@ def boolean() -> Rule:
 
 def whole(low: int, high: int | None = None) -> Rule:
     """A whole number within bounds."""
-    words = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to {high}"
+    description = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to {high}"
 
     def allows(value: Any) -> bool:
         return (
             isinstance(value, int) and not isinstance(value, bool) and low <= value <= (_LARGEST if high is None else high)
         )
 
-    return Rule(words, allows)
+    return Rule(description, allows)
 
 
 def rate() -> Rule:
@@ -70,13 +70,13 @@ def rate() -> Rule:
 
 def number(low: float = 0.0, high: float | None = None) -> Rule:
     """A number within bounds, ends included; NaN and infinity are none."""
-    words = f"a number of at least {low:g}" if high is None else f"a number from {low:g} to {high:g}"
+    description = f"a number of at least {low:g}" if high is None else f"a number from {low:g} to {high:g}"
     most = sys.float_info.max if high is None else high
 
     def allows(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= most
 
-    return Rule(words, allows)
+    return Rule(description, allows)
 
 
 def text(words: str = "text") -> Rule:

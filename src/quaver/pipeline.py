@@ -69,12 +69,12 @@ def quant_aware(
         "weight_preprocess_func": preprocess(settings.weight_preprocess_type, weight_preprocess_func, "weight"),
         "act_preprocess_func": preprocess(settings.activation_preprocess_type, act_preprocess_func, "activation"),
     }
-    known = _MADE.setdefault(program, [])
-    waiting = [one for one in known if not one.trains and one.made_from == (settings, functions)]
-    made = _viewed(known, None if config is None else settings, functions) if for_test else next(iter(waiting), None)
+    all_made = _MADE.setdefault(program, [])
+    waiting = [candidate for candidate in all_made if not candidate.trains and candidate.made_from == (settings, functions)]
+    made = _viewed(all_made, None if config is None else settings, functions) if for_test else next(iter(waiting), None)
     if made is None:
         made = _Made((settings, functions), _prepared(program, settings, functions, optimizer_func))
-        known.append(made)
+        all_made.append(made)
     if for_test:
         return made.program.clone(for_test=True)
     prepared, made.trains = made.program, True
@@ -89,7 +89,7 @@ def quant_aware(
 
 def _in_the_references_order(place: Any, rest: tuple[Any, ...], by_name: tuple[Any, Any]) -> tuple[Any, Any, Any]:
     """Config, place and scope, of which the place was given first."""
-    if len(rest) > 2 or any(one is not None for one in by_name):
+    if len(rest) > 2 or any(value is not None for value in by_name):
         raise ConfigError("quant_aware: takes place, config and scope in this order or by their names, each once.")
     config, scope = (*rest, None, None)[:2]
     return config, place, scope
@@ -111,10 +111,14 @@ _MADE: WeakKeyDictionary[Program, list[_Made]] = WeakKeyDictionary()
 def _viewed(known: list[_Made], config: QuantConfig | None, functions: dict[str, Any]) -> _Made | None:
     """What a view is of: made from this config and these functions, as far as they are given; None if it is to be made."""
     given = {name: function for name, function in functions.items() if function is not None}
-    fitting = [one for one in known if config in (None, one.made_from[0]) and one.made_from[1] | given == one.made_from[1]]
-    fitting = [one for one in fitting if one.trains] or fitting
-    differ = any(one.made_from != fitting[-1].made_from for one in fitting)
-    if differ or (not fitting and any(one.trains for one in known)):
+    fitting = [
+        candidate
+        for candidate in known
+        if config in (None, candidate.made_from[0]) and candidate.made_from[1] | given == candidate.made_from[1]
+    ]
+    fitting = [candidate for candidate in fitting if candidate.trains] or fitting
+    differ = any(candidate.made_from != fitting[-1].made_from for candidate in fitting)
+    if differ or (not fitting and any(candidate.trains for candidate in known)):
         raise StageError(
             "quant_aware: for_test=True is a view of a training program, and of those made of this program "
             f"{'several' if differ else 'none'} fit the config and functions given. Give those of the one that is meant, or "

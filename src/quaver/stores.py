@@ -67,8 +67,8 @@ class Store:
                 with folder_lock(self.folder, shared=True):
                     return self._read(index)
         except FileNotFoundError as error:
-            words = f"{index}: its {self.key} file is missing: {error}. {self.format.if_damaged}"
-            raise StorageError(words.rstrip()) from error
+            message = f"{index}: its {self.key} file is missing: {error}. {self.format.if_damaged}"
+            raise StorageError(message.rstrip()) from error
         except OSError as error:
             raise StorageError(f"{index}: its {self.key} file cannot be read: {error}.") from error
 

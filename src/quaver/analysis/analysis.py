@@ -75,14 +75,14 @@ class Analysis:
 
     def not_finite(self) -> dict[str, str]:
         """The tensors and weights in which there is NaN or Inf, by name, and how often, in words."""
-        words = dict.fromkeys(self.never_finite, "NaN or Inf in every batch, so nothing is known of it")
+        sentences = dict.fromkeys(self.never_finite, "NaN or Inf in every batch, so nothing is known of it")
         for tensor in self.tensors:
             if tensor.not_finite:
-                words[tensor.name] = f"NaN or Inf in {tensor.not_finite} of {self.batches} batches, which are left out"
+                sentences[tensor.name] = f"NaN or Inf in {tensor.not_finite} of {self.batches} batches, which are left out"
         for weight in self.weights:
             if weight.not_finite:
-                words[weight.name] = f"NaN or Inf in {weight.not_finite} of {weight.size} values, which are left out"
-        return words
+                sentences[weight.name] = f"NaN or Inf in {weight.not_finite} of {weight.size} values, which are left out"
+        return sentences
 
     def initialise(self, program: Program, *, by: str = "moving_max") -> list[str]:
         """Start the ranges of a prepared program's quantizers, and PACT's thresholds, from this; gives the tensors' names.

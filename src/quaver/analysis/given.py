@@ -61,5 +61,5 @@ def said_of_images(who: str, images: Tensor) -> Iterator[None]:
         yield
     except RuntimeError as error:
         form = f"{images.dtype}, shape {list(images.shape)}"
-        words = str(error).partition("\n")[0]
-        raise InputError(f"{who}: the network does not run on these images ({form}): {words}") from error
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{who}: the network does not run on these images ({form}): {reason}") from error

@@ -77,22 +77,24 @@ def calibrate(
 
 def _first_images(batches: Iterable[Any], count: int) -> Tensor:
     """So many images, those that come first."""
-    found: list[Tensor] = []
+    image_batches: list[Tensor] = []
     for batch in batches:
         images, _ = split(batch, "calibrate")
-        if found and (images.shape[1:] != found[0].shape[1:] or images.dtype != found[0].dtype):
+        if image_batches and (images.shape[1:] != image_batches[0].shape[1:] or images.dtype != image_batches[0].dtype):
             raise InputError(
-                f"calibrate: batch {len(found)} has images of shape {list(images.shape[1:])}, those before it had "
-                f"{list(found[0].shape[1:])}. Give images of one shape and dtype."
+                f"calibrate: batch {len(image_batches)} has images of shape {list(images.shape[1:])}, those before it had "
+                f"{list(image_batches[0].shape[1:])}. Give images of one shape and dtype."
             )
         if images.is_floating_point() and not bool(torch.isfinite(images).all()):
-            raise InputError(f"calibrate: batch {len(found)} has NaN or Inf in it, which no range holds. Leave it out.")
-        found.append(images)
-        if sum(map(len, found)) >= count:
+            raise InputError(
+                f"calibrate: batch {len(image_batches)} has NaN or Inf in it, which no range holds. Leave it out."
+            )
+        image_batches.append(images)
+        if sum(map(len, image_batches)) >= count:
             break
-    if not sum(map(len, found)):
+    if not sum(map(len, image_batches)):
         raise InputError("calibrate: no images were given, so there is nothing to find ranges from.")
-    return torch.cat(found)[:count]
+    return torch.cat(image_batches)[:count]
 
 
 def _config(config: Any, target: str | None) -> Any:

@@ -80,11 +80,11 @@ def _fits(first: Layer, second: Layer) -> bool:
 def _tensors_to_multiply(program: Program, layer: Layer) -> list[Tensor] | None:
     """The tensors that a layer's output is proportional to, if they are its own."""
     if layer.norm is not None:
-        found = [own_tensor(program, layer.norm, name) for name in ("weight", "bias")]
+        tensors = [own_tensor(program, layer.norm, name) for name in ("weight", "bias")]
     else:
         biased = argument(layer.node, "bias") is not None
-        found = [layer.weight] + ([own_tensor(program, layer.node, "bias")] if biased else [])
-    return None if any(tensor is None for tensor in found) else found  # type: ignore[return-value]
+        tensors = [layer.weight] + ([own_tensor(program, layer.node, "bias")] if biased else [])
+    return None if any(tensor is None for tensor in tensors) else tensors  # type: ignore[return-value]
 
 
 def _best_factors(program: Program, pair: Pair, largest: Tensor, squares: Tensor) -> Tensor | None:
@@ -112,9 +112,9 @@ def _best_factors(program: Program, pair: Pair, largest: Tensor, squares: Tensor
     for strength in STRENGTHS:
         powers = strength * torch.log2(largest.max() / largest.clamp_min(1e-30))
         factors = torch.exp2(powers.round().clamp(0, FURTHEST)).where(alive, torch.ones_like(largest))
-        found = noise(factors)
-        if found < least:
-            least, best = found, factors
+        relative_noise = noise(factors)
+        if relative_noise < least:
+            least, best = relative_noise, factors
     return best
 
 

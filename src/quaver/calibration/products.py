@@ -46,14 +46,14 @@ def products_of(sweep: Sweep, layer: Layer, *, centred: bool) -> Products | None
         rows = layer.rows(sweep.value(layer.node, batch, True))
         both = torch.cat([columns, rows], 1)
         own = [columns @ both.transpose(1, 2), both.sum(2)]
-        sums = own if sums is None else [total.add_(one) for total, one in zip(sums, own, strict=True)]
+        sums = own if sums is None else [total.add_(addend) for total, addend in zip(sums, own, strict=True)]
         count += columns.shape[2]
     assert sums is not None
     squares, totals = (value / count for value in sums)
     if centred:
         squares -= totals[:, :inputs, None] * totals[:, None, :]
-    found = Products(squares[:, :, :inputs], squares[:, :, inputs:].transpose(1, 2))
-    damping = DAMPING * found.inputs.diagonal(dim1=1, dim2=2).mean(1)[:, None, None].clamp_min(1e-20)
-    found.inputs += damping * torch.eye(inputs, device=squares.device)
-    found.outputs += damping * layer.in_groups(layer.weight.detach().float())
-    return found
+    products = Products(squares[:, :, :inputs], squares[:, :, inputs:].transpose(1, 2))
+    damping = DAMPING * products.inputs.diagonal(dim1=1, dim2=2).mean(1)[:, None, None].clamp_min(1e-20)
+    products.inputs += damping * torch.eye(inputs, device=squares.device)
+    products.outputs += damping * layer.in_groups(layer.weight.detach().float())
+    return products

@@ -52,18 +52,18 @@ def look(
         network.outputs(batch)
         accumulator.end_batch()
         done(count + 1)
-    found: dict[str, list[Seen]] = defaultdict(list)
+    seen_by_quantizer: dict[str, list[Seen]] = defaultdict(list)
     for site in sites:
         tally = accumulator.tallies[site.name]
         if tally.state:
             histogram = tally.counts.done(tally.smallest, tally.largest)
-            found[site.quantizer].append(Seen(site, histogram, max(tally.largest, -tally.smallest)))
-    return dict(found), max(sizes)
+            seen_by_quantizer[site.quantizer].append(Seen(site, histogram, max(tally.largest, -tally.smallest)))
+    return dict(seen_by_quantizer), max(sizes)
 
 
 def largest_of(tensors: list[Seen]) -> float:
     """The threshold with which nothing is cut."""
-    return max(one.largest for one in tensors)
+    return max(tensor.largest for tensor in tensors)
 
 
 def nearest_tensor(tensors: list[Seen]) -> float:
@@ -72,7 +72,7 @@ def nearest_tensor(tensors: list[Seen]) -> float:
     if largest == 0:
         return 0.0
     thresholds = largest * CANDIDATES
-    noise = [sum(_noise(one, threshold) for one in tensors) for threshold in thresholds]
+    noise = [sum(_noise(tensor, threshold) for tensor in tensors) for threshold in thresholds]
     return float(thresholds[int(np.argmin(noise))])
 
 

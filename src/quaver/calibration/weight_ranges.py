@@ -21,13 +21,13 @@ def search_thresholds(layer: Layer, products: Products) -> None:
     """Give every channel of a weight the threshold with the least error, and cut what lies beyond it."""
     weight, quantizer = layer.weight.detach().clone(), layer.quantizer
     whole = quantizer.range_for(weight, None)[0].detach().clone()
-    found = []
+    noise_by_share = []
     for share in SHARES:
         cut = _with_threshold(quantizer, weight, share * whole)
         integers, scale = quantizer.integers(cut)
         change = integers * quantizer.per_channel(scale, weight) - weight
-        found.append(products.noise(layer.in_groups(change)).flatten())
-    noise = torch.stack(found)
+        noise_by_share.append(products.noise(layer.in_groups(change)).flatten())
+    noise = torch.stack(noise_by_share)
     if quantizer.axis is None:
         noise = noise.sum(1, keepdim=True)
     best = torch.tensor(SHARES, device=weight.device)[noise.argmin(0)]

@@ -96,12 +96,12 @@ def analyze(
                 tasks[what] = progress.add_task(what, total=images.count if what == "statistics" else total)
             progress.update(tasks[what], completed=done)
 
-        found = run_analysis(
+        analysis = run_analysis(
             loaded, images.batches, sensitivity_images=sensitivity, target_drop=target_drop, on_progress=show
         )
-    show_analysis(console, found, rows)
+    show_analysis(console, analysis, rows)
     if json_path is not None:
-        found.save(json_path)
+        analysis.save(json_path)
         console.print(f"{json_path}: written.", highlight=False)
     elif loaded.stage in (Stage.FLOAT, Stage.PREPARED):
         console.print("Nothing was kept: --json FILE writes the analysis, for quantizers to start from and for the report.")
@@ -203,19 +203,19 @@ def _show_proposal(console: Console, found: Analysis) -> None:
     proposal = found.proposal
     assert proposal is not None
     if not proposal.layers:
-        words = f"Every layer can be quantized: the drop is at most {proposal.target_drop:.2%}."
+        sentence = f"Every layer can be quantized: the drop is at most {proposal.target_drop:.2%}."
     elif proposal.reached:
         patterns = ", ".join(repr(pattern) for pattern in proposal.not_quant_pattern)
-        words = (
+        sentence = (
             f"To keep the drop at or below {proposal.target_drop:.2%}, leave {', '.join(proposal.layers)} float: "
             f"not_quant_pattern=[{patterns}] scores {_score(proposal.score)}."
         )
     else:
-        words = (
+        sentence = (
             f"Even with every layer that has weights left float the drop is more than {proposal.target_drop:.2%} "
             f"({_score(proposal.score)})."
         )
-    console.print(escape(words), highlight=False, soft_wrap=True)
+    console.print(escape(sentence), highlight=False, soft_wrap=True)
 
 
 def _bits(layer: LayerStatistics) -> str:

@@ -114,11 +114,11 @@ def run_bench(
     profile: bool = False,
 ) -> dict[str, Any]:
     """Measure, show on the console, and give the record that ``--json`` writes."""
-    contenders = [one for path in artefacts for one in _contenders(path, wanted or [])]
-    contenders += [one for path in float_models for one in _baselines(path, wanted or _installed())]
-    for one in contenders:
-        tried(one.path, PACKAGES[one.engine])
-    runners = {one.name: installed(one.engine).load(one.path, threads) for one in contenders}
+    contenders = [contender for path in artefacts for contender in _contenders(path, wanted or [])]
+    contenders += [contender for path in float_models for contender in _baselines(path, wanted or _installed())]
+    for contender in contenders:
+        tried(contender.path, PACKAGES[contender.engine])
+    runners = {contender.name: installed(contender.engine).load(contender.path, threads) for contender in contenders}
     console.print(f"CPU: {cpu().words()}", highlight=False, soft_wrap=True)
     rows = _latencies(console, contenders, runners, sizes, rounds, warmup)
     show_latencies(console, rows, f"{threads} thread{'s' * (threads > 1)}, {rounds} rounds, in turns")
@@ -127,7 +127,7 @@ def run_bench(
     profiles: Rows = []
     report = {
         "cpu": asdict(cpu()) | {"words": cpu().words()},
-        "versions": {name: version_of(name) for name in dict.fromkeys(one.engine for one in contenders)},
+        "versions": {name: version_of(name) for name in dict.fromkeys(contender.engine for contender in contenders)},
         "threads": threads,
         "rounds": rounds,
         "warmup": warmup,
@@ -135,13 +135,15 @@ def run_bench(
         "footprints": footprints,
         "profiles": profiles,
     }
-    for one in contenders if with_layers or profile else []:
-        if not PACKAGES[one.engine].shows_inside:
-            console.print(f"{one.name}: no layers to show, this engine does not tell what it executes.", soft_wrap=True)
-        elif profile or not one.is_float:
-            batch = fixed_batch(runners[one.name].inputs) or sizes[0]
-            executed = layers(one.path, one.engine, threads=threads, batch=batch, rounds=rounds)
-            profiles.append(_profile(console, one, executed, batch, with_layers and not one.is_float, profile))
+    for contender in contenders if with_layers or profile else []:
+        if not PACKAGES[contender.engine].shows_inside:
+            console.print(
+                f"{contender.name}: no layers to show, this engine does not tell what it executes.", soft_wrap=True
+            )
+        elif profile or not contender.is_float:
+            batch = fixed_batch(runners[contender.name].inputs) or sizes[0]
+            executed = layers(contender.path, contender.engine, threads=threads, batch=batch, rounds=rounds)
+            profiles.append(_profile(console, contender, executed, batch, with_layers and not contender.is_float, profile))
     return report
 
 
@@ -182,9 +184,11 @@ def _baselines(model: Path, engines: list[str]) -> list[Contender]:
     file = find(model)
     beside = [file.with_suffix(suffix) for suffix in suffixes()] if model.is_dir() else []
     files = [file, *(other for other in beside if other.is_file())]
-    readers = {name: [one for one in files if one.suffix in PACKAGES[name].reads] for name in engines}
-    found = [one for name, read in readers.items() if read for one in _contenders(read[0], [name], is_float=True)]
-    return found or _contenders(file, engines, is_float=True)
+    readers = {name: [path for path in files if path.suffix in PACKAGES[name].reads] for name in engines}
+    baselines = [
+        contender for name, read in readers.items() if read for contender in _contenders(read[0], [name], is_float=True)
+    ]
+    return baselines or _contenders(file, engines, is_float=True)
 
 
 def _contenders(path: Path, engines: list[str], *, is_float: bool = False) -> list[Contender]:
@@ -207,23 +211,23 @@ def _latencies(
     console: Console, contenders: list[Contender], runners: dict[str, Runner], sizes: list[int], rounds: int, warmup: int
 ) -> Rows:
     """A row per contender and batch size; all contenders of a batch size take turns."""
-    fixed = {one.name: fixed_batch(runners[one.name].inputs) for one in contenders}
+    fixed = {contender.name: fixed_batch(runners[contender.name].inputs) for contender in contenders}
     races: dict[int, list[Contender]] = {size: [] for size in sizes}
-    for one in contenders:
-        only = fixed[one.name]
+    for contender in contenders:
+        only = fixed[contender.name]
         if only is not None and sizes != [only]:
-            console.print(f"{one.name}: made for batches of {only}, and measured with these only.", soft_wrap=True)
+            console.print(f"{contender.name}: made for batches of {only}, and measured with these only.", soft_wrap=True)
         for size in sizes if only is None else [only]:
-            races.setdefault(size, []).append(one)
+            races.setdefault(size, []).append(contender)
     races = {size: racing for size, racing in races.items() if racing}
     rows: Rows = []
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("measuring", total=len(races) * (warmup + rounds))
         for size, racing in races.items():
-            runs = {one.name: runners[one.name] for one in racing}
-            found = measure(runs, size, rounds=rounds, warmup=warmup, on_round=lambda: progress.advance(task))
-            rows += [one.facts() | asdict(found[one.name]) for one in racing]
+            runs = {contender.name: runners[contender.name] for contender in racing}
+            latencies = measure(runs, size, rounds=rounds, warmup=warmup, on_round=lambda: progress.advance(task))
+            rows += [contender.facts() | asdict(latencies[contender.name]) for contender in racing]
     for row in rows:
         floats = [other["median_ms"] for other in rows if other["is_float"] and other["batch"] == row["batch"]]
         row["is_best_float"] = row["is_float"] and row["median_ms"] == min(floats)
@@ -233,16 +237,18 @@ def _latencies(
 
 def _footprints(console: Console, contenders: list[Contender], rows: Rows, threads: int, with_memory: bool) -> Rows:
     """Bytes of each contender, memory at the largest batch it ran."""
-    found: Rows = []
+    footprints: Rows = []
     with console.status("measuring memory"):
-        for one in contenders:
-            batch = max(row["batch"] for row in rows if (row["model"], row["engine"]) == (str(one.path), one.engine))
-            record = one.facts() | {"batch": batch, "file_bytes": file_size(one.path)}
+        for contender in contenders:
+            batch = max(
+                row["batch"] for row in rows if (row["model"], row["engine"]) == (str(contender.path), contender.engine)
+            )
+            record = contender.facts() | {"batch": batch, "file_bytes": file_size(contender.path)}
             if with_memory:
-                taken = memory(one.path, one.engine, threads, batch)
+                taken = memory(contender.path, contender.engine, threads, batch)
                 record |= {"load_bytes": taken.load, "run_bytes": taken.run}
-            found.append(record)
-    return found
+            footprints.append(record)
+    return footprints
 
 
 def _profile(
@@ -253,11 +259,11 @@ def _profile(
     record = one.facts() | {"batch": batch, "int8_products": int8, "products": products}
     title = f"{one.name}, batch {batch}"
     if with_layers:
-        found = findings(executed, one.engine, one.origin)
+        gaps = findings(executed, one.engine, one.origin)
         show_layers(console, title, executed)
-        show_findings(console, found, int8, products)
+        show_findings(console, gaps, int8, products)
         record["layers"] = [_layer(layer, name) for layer, name in zip(executed, titles(executed).values(), strict=True)]
-        record["findings"] = [asdict(finding) for finding in found]
+        record["findings"] = [asdict(finding) for finding in gaps]
     if with_totals:
         record["totals"] = totals(executed)
         show_totals(console, title, record["totals"])

@@ -66,12 +66,12 @@ def show_findings(console: Console, found: list[Finding], int8: int, products: i
     if not found:
         return
     console.print("[bold]Why isn't it faster?[/]")
-    for one in found[:SHOWN]:
-        say(f"{one.share:6.1%}  {one.kind} {one.layer}, {one.place}: {one.why}")
-        if one.remedy:
-            say(f"        what would remove it: {one.remedy}")
+    for finding in found[:SHOWN]:
+        say(f"{finding.share:6.1%}  {finding.kind} {finding.layer}, {finding.place}: {finding.why}")
+        if finding.remedy:
+            say(f"        what would remove it: {finding.remedy}")
     if rest := found[SHOWN:]:
-        say(f"{sum(one.share for one in rest):6.1%}  {len(rest)} more, shorter each; --json has them all")
+        say(f"{sum(finding.share for finding in rest):6.1%}  {len(rest)} more, shorter each; --json has them all")
 
 
 def show_totals(console: Console, title: str, rows: list[dict[str, Any]]) -> None:

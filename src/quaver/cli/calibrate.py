@@ -21,10 +21,10 @@ from quaver.program.storage import load, save
 
 def _like(kind: type, name: str, panel: str) -> Any:
     """A flag for an option of this dataclass: one that is true or false by itself or with ``no_`` in front."""
-    one = options_of(kind)[name]
-    switches = one.metadata["default"] is None or isinstance(one.metadata["default"], bool)
+    option = options_of(kind)[name]
+    switches = option.metadata["default"] is None or isinstance(option.metadata["default"], bool)
     flag = f"--{name}/--no_{name}" if switches else f"--{name}"
-    return typer.Option(flag, help=one.metadata["words"], rich_help_panel=panel)
+    return typer.Option(flag, help=option.metadata["words"], rich_help_panel=panel)
 
 
 def _means(name: str) -> Any:
@@ -89,11 +89,11 @@ def calibrate(
         chosen["saturation_safe"] = str(saturation_safe)
     config = load_recipe(None, chosen, "quantize").quantize.quant_config() if chosen else None
     stored = None if program is None else load(program)
-    found = open_batches(
+    training_images = open_batches(
         replace(source, image_shape=image_shape, workers=workers), image_size_of(stored) if stored else None
     )
-    given = stored or float_program(named, found)
-    calibrated = run_calibration(given, found.batches, config, **vars(means))
+    given = stored or float_program(named, training_images)
+    calibrated = run_calibration(given, training_images.batches, config, **vars(means))
     save(calibrated, out)
     console = Console()
     console.print(f"{out}: calibrated. quaver convert {out} FOLDER writes the files that engines run.", highlight=False)

@@ -47,15 +47,15 @@ def check(
 
 def check_recipe(console: Console, recipe: Path) -> None:
     """Every problem of a recipe, a line each."""
-    found: list[str] = []
-    read = recipe_of(read_yaml(recipe), str(recipe), found)
+    all_problems: list[str] = []
+    read = recipe_of(read_yaml(recipe), str(recipe), all_problems)
     for command in ("train", "quantize"):
         problems = [f"{recipe}: {problem}" for problem in recipe_problems(read, command)]
-        found += [problem for problem in problems if problem not in found]
-    for problem in found:
+        all_problems += [problem for problem in problems if problem not in all_problems]
+    for problem in all_problems:
         console.print(problem, markup=False)
-    if found:
-        console.print(f"{len(found)} problem{'' if len(found) == 1 else 's'}")
+    if all_problems:
+        console.print(f"{len(all_problems)} problem{'' if len(all_problems) == 1 else 's'}")
         raise typer.Exit(1)
     console.print(f"{recipe}: nothing is wrong with it.", markup=False)
 

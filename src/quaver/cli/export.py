@@ -76,8 +76,8 @@ def convert(
         files = write_tree(frozen, place, left_out=left_out.append)
     for file in files:
         console.print(str(file), highlight=False)
-    for words in left_out:
-        warn(console, words)
+    for sentence in left_out:
+        warn(console, sentence)
     if missing := without_mobile_file(place):
         console.print(missing, highlight=False, markup=False, soft_wrap=True)
     if types:
@@ -98,5 +98,5 @@ def _in_int8_and_float(trained: Program, frozen: Program) -> str:
         kind: Counter(op.type for op in frozen.ops() if op.name in trained_so and op.quantized is kind)
         for kind in (True, False)
     }
-    words = {kind: ", ".join(f"{count} {name}" for name, count in found.items()) for kind, found in counts.items()}
-    return f"In int8: {words[True]}. In float, with the weights as they were rounded: {words[False] or 'nothing'}."
+    listing = {kind: ", ".join(f"{count} {name}" for name, count in by_type.items()) for kind, by_type in counts.items()}
+    return f"In int8: {listing[True]}. In float, with the weights as they were rounded: {listing[False] or 'nothing'}."

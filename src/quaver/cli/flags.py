@@ -53,9 +53,9 @@ def with_flags_of(kind: Any, name: str) -> Callable[[Callable[..., None]], Calla
     """Let a dataclass that a command takes by this name be flags: its fields that are annotated with one."""
     hints = get_type_hints(kind, include_extras=True)
     flags = [
-        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
-        for one in fields(kind)
-        if get_origin(hints[one.name]) is Annotated
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
+        for field in fields(kind)
+        if get_origin(hints[field.name]) is Annotated
     ]
 
     def wrap(run: Callable[..., None]) -> Callable[..., None]:
@@ -64,7 +64,9 @@ def with_flags_of(kind: Any, name: str) -> Callable[[Callable[..., None]], Calla
             run(**given, **{name: made})
 
         own = inspect.signature(run).parameters.values()
-        return _with_parameters(call, run, [flag for one in own for flag in (flags if one.name == name else [one])])
+        return _with_parameters(
+            call, run, [flag for parameter in own for flag in (flags if parameter.name == name else [parameter])]
+        )
 
     return wrap
 
@@ -78,12 +80,12 @@ def as_in_a_recipe(name: str, **changes: Any) -> Any:
 
 def model_and_data(recipe: Recipe) -> list[str]:
     """The flags that name the model and the data of a recipe, but not its weights: those that are not as by default."""
-    words = []
-    for name, one in (options_of(ModelOptions) | options_of(DataOptions)).items():
+    arguments = []
+    for name, option in (options_of(ModelOptions) | options_of(DataOptions)).items():
         value = getattr(recipe, name)
-        if value != one.metadata["default"] and name != "pretrained_fp32_model":
-            words += [f"--{name}", as_written(value)]
-    return words
+        if value != option.metadata["default"] and name != "pretrained_fp32_model":
+            arguments += [f"--{name}", as_written(value)]
+    return arguments
 
 
 class FlagsCommand(TranslatedCommand):
@@ -127,8 +129,8 @@ def _parameter(name: str, one: "Field[Any]", panel: str) -> inspect.Parameter:
     kinds = {bool: "true|false", int: "NUMBER", float: "NUMBER", dict: "KEY=VALUE,…"}
     metavar = "|".join(rule.choices) if rule.choices and len(rule.choices) < 6 else kinds.get(type(default), "TEXT")
     others = one.metadata["also"] if name not in FLOAT_FLAGS else ()
-    words = one.metadata["words"] + (f" Also --{', --'.join(others)}." if others else "")
-    return _plain(name, words, panel, metavar, as_written(default))
+    help_text = one.metadata["words"] + (f" Also --{', --'.join(others)}." if others else "")
+    return _plain(name, help_text, panel, metavar, as_written(default))
 
 
 def _with_parameters(

@@ -53,8 +53,8 @@ class Catalogue:
 
     def _translated(self, sentence: str) -> str:
         key, filled_in = self._found(sentence)
-        words = self.entries.get(key, sentence)
-        return words.format(*map(self, filled_in)) if filled_in else words
+        translation = self.entries.get(key, sentence)
+        return translation.format(*map(self, filled_in)) if filled_in else translation
 
     def _found(self, sentence: str) -> tuple[str, Sequence[str]]:
         """The entry of a sentence, and what it is filled in with there."""
@@ -167,10 +167,10 @@ def _translated(command: Any, context: Any) -> Iterator[None]:
     if not translate.entries:
         yield
         return
-    for one in (command, *getattr(command, "commands", {}).values(), *command.get_params(context)):
+    for part in (command, *getattr(command, "commands", {}).values(), *command.get_params(context)):
         for what in ("help", "rich_help_panel"):
-            if words := getattr(one, what, None):
-                setattr(one, what, translate(words))
+            if text := getattr(part, what, None):
+                setattr(part, what, translate(text))
     with _typer_in(translate):
         yield
 

@@ -51,8 +51,8 @@ class Screen(Listener):
             self._print(line.of_batch())
         if self.task is not None:
             shown = {"loss": f"{figures['loss']:.3f}"} | {k: f"{v:.1%}" for k, v in figures.items() if k == "acc_top1"}
-            words = "  ".join(f"{name} {value}" for name, value in shown.items())
-            self.progress.update(self.task, figures=f"{words}  {line.images_per_second:,.0f} images/s")
+            summary = "  ".join(f"{name} {value}" for name, value in shown.items())
+            self.progress.update(self.task, figures=f"{summary}  {line.images_per_second:,.0f} images/s")
 
     def evaluated(self, line: Line) -> None:
         """The figures over the test set."""

@@ -47,8 +47,8 @@ def train(flags: dict[str, str]) -> None:
         report = float_report(run.components, folder, trained)
         folder.write_report(report)
     show(console, run.components, report, {"float": "fp32"}, {"fp32": "fp32/"})
-    for words in report.get("left_out", []):
-        warn(console, words)
+    for sentence in report.get("left_out", []):
+        warn(console, sentence)
     same = model_and_data(run.components.recipe)
     how = shlex.join(["quaver", "quantize", *same, "--pretrained_fp32_model", str(folder.fp32)])
     console.print(f"Weights are in {folder.fp32}; {how} goes on with them.", markup=False)
@@ -67,10 +67,10 @@ def quantize(flags: dict[str, str]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     with carried_out("quantize", flags, console) as run:
         looks = run.components.recipe.quantize.analysis
-        found = run.to_analysis() if looks and run.components.ranks.first else None
+        analysis = run.to_analysis() if looks and run.components.ranks.first else None
         report = {} if looks else trained_and_converted(run)
-    if found is not None:
-        show_found(console, run, found)
+    if analysis is not None:
+        show_found(console, run, analysis)
     if report:
         show_converted(console, run, report)
 
@@ -99,8 +99,8 @@ def show_converted(console: Console, run: TrainingRun, report: dict[str, Any]) -
         console.print(
             f"The engine agrees with the simulation on {report['agreement']:.2%} of {report['verified_images']} images."
         )
-    for words in report.get("left_out", []):
-        warn(console, words)
+    for sentence in report.get("left_out", []):
+        warn(console, sentence)
     if missing := without_mobile_file(folder.path):
         console.print(missing, markup=False)
     written = [f"{name}/" for name in ("float", "int8", "mobile", "fp32") if (folder.path / name).exists()]
@@ -149,8 +149,8 @@ def listeners(begun: Start, ranks: Ranks, screen: Screen) -> tuple[Listener, ...
     if not ranks.first:
         return ()
     folder = begun.folder
-    found: tuple[Listener, ...] = (screen, MetricsFile(folder.metrics), LogFile(folder.log))
-    return (*found, TensorBoard(folder.path / "events")) if begun.recipe.tensorboard else found
+    without_tensorboard: tuple[Listener, ...] = (screen, MetricsFile(folder.metrics), LogFile(folder.log))
+    return (*without_tensorboard, TensorBoard(folder.path / "events")) if begun.recipe.tensorboard else without_tensorboard
 
 
 def words_about(components: Components) -> str:

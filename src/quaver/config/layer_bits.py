@@ -13,8 +13,10 @@ Pairs = tuple[tuple[str, tuple[int, int]], ...]
 
 def layer_bits() -> Rule:
     """A dict from a part of a scope to bits, or to a pair: the weight's and the inputs'."""
-    words = f"a dict from a part of an op's scope to bits ({BITS[0]} to {BITS[-1]}), or to (weight bits, activation bits)"
-    return Rule(words, _allows)
+    description = (
+        f"a dict from a part of an op's scope to bits ({BITS[0]} to {BITS[-1]}), or to (weight bits, activation bits)"
+    )
+    return Rule(description, _allows)
 
 
 def as_pairs(given: LayerBits) -> Pairs:

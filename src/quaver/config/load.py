@@ -33,15 +33,15 @@ def load_recipe(
 
     ``defaults`` are options of the phases that stand in for the usual ones.
     """
-    found: list[str] = []
+    all_problems: list[str] = []
     content = read_yaml(path) if path else {}
     for name, options in (defaults or {}).items():
         if isinstance(content.get(name) or {}, Mapping):  # if not, that is said below
             content = content | {name: {**options, **(content.get(name) or {})}}
-    recipe = recipe_of(content, str(path), found)
-    recipe = with_flags(recipe, flags, command, found)
-    if found:
-        raise ConfigError("\n".join(found))
+    recipe = recipe_of(content, str(path), all_problems)
+    recipe = with_flags(recipe, flags, command, all_problems)
+    if all_problems:
+        raise ConfigError("\n".join(all_problems))
     return recipe
 
 
@@ -104,10 +104,10 @@ def with_flags(recipe: Recipe, flags: Mapping[str, Any], command: Command, found
 
 def _checked(kind: type, table: Mapping[str, Any], where: str, found: list[str]) -> Any:
     """A table as a dataclass; options with problems keep their defaults, and the problems are noted."""
-    known = options_of(kind)
-    values = {str(key): _read(value, known[key].metadata) if key in known else value for key, value in table.items()}
+    options = options_of(kind)
+    values = {str(key): _read(value, options[key].metadata) if key in options else value for key, value in table.items()}
     wrong = {key: problems(where, {key: value}, rules_of(kind)) for key, value in values.items()}
-    found += [problem for one in wrong.values() for problem in one]
+    found += [problem for own_problems in wrong.values() for problem in own_problems]
     return kind(**{key: value for key, value in values.items() if not wrong[key]})
 
 

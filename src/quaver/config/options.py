@@ -27,7 +27,7 @@ def like(kind: type, name: str, **changes: Any) -> Any:
 
 def options_of(kind: type) -> dict[str, "Field[Any]"]:
     """The options of a dataclass by name; fields that are tables of options themselves are left out."""
-    return {one.name: one for one in fields(kind) if "rule" in one.metadata}
+    return {entry.name: entry for entry in fields(kind) if "rule" in entry.metadata}
 
 
 def other_names(*kinds: type) -> dict[str, str]:
@@ -58,9 +58,9 @@ class Checked:
     def __new__(cls, *args: Any, **options: Any) -> Self:
         """Checked here, before ``__init__`` could answer a misspelt key with a TypeError."""
         plain_fields: Any = cls  # those of a subclass need not be options
-        in_order = [one.name for one in fields(plain_fields) if not one.kw_only]
+        in_order = [entry.name for entry in fields(plain_fields) if not entry.kw_only]
         options |= dict(zip(in_order, args, strict=False))  # more of them than there are is Python's own error
-        check(cls.__name__, options, dict.fromkeys((one.name for one in fields(plain_fields)), _PLAIN) | rules_of(cls))
+        check(cls.__name__, options, dict.fromkeys((entry.name for entry in fields(plain_fields)), _PLAIN) | rules_of(cls))
         return super().__new__(cls)
 
 
@@ -110,9 +110,9 @@ def as_written(value: Any) -> str:
     ('scale=0.5,small=true', '10,13', '3,8,8')
     """
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={as_written(one)}" for key, one in value.items())
+        return ",".join(f"{key}={as_written(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
-        return ",".join(as_written(one) for one in value)
+        return ",".join(as_written(item) for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

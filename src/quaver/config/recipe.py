@@ -30,7 +30,7 @@ AS_WEIGHTS = -1.0
 
 def _rising() -> Rule:
     def allows(value: Any) -> bool:
-        whole_ones = isinstance(value, tuple) and all(isinstance(one, int) and one > 0 for one in value)
+        whole_ones = isinstance(value, tuple) and all(isinstance(entry, int) and entry > 0 for entry in value)
         return whole_ones and list(value) == sorted(set(value))
 
     return Rule("whole numbers above 0 in rising order, such as 30,60,90", allows)
@@ -53,7 +53,7 @@ def _shape() -> Rule:
 
 def _anchors() -> Rule:
     def allows(value: Any) -> bool:
-        numbers = isinstance(value, tuple) and all(isinstance(one, int | float) and one > 0 for one in value)
+        numbers = isinstance(value, tuple) and all(isinstance(side, int | float) and side > 0 for side in value)
         return numbers and len(value) in (0, 18)
 
     return Rule("width and height of nine boxes, in pixels: 18 numbers above 0, the smallest box first", allows)

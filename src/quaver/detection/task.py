@@ -53,16 +53,16 @@ class Detection:
         was_training = isinstance(model, nn.Module) and model.training
         if isinstance(model, nn.Module):
             model.eval()
-        found: list[Found] = []
+        detections: list[Found] = []
         targets: list[Target] = []
         for images, target in batches.epoch(0) if isinstance(batches, Loader) else batches:
-            found += self.find(model, images)
+            detections += self.find(model, images)
             targets += target
         if was_training:
             model.train()  # type: ignore[attr-defined]
         if isinstance(batches, Loader) and batches.world > 1:
-            found, targets = (_of_all_ranks(own, batches.world) for own in (found, targets))
-        return average_precision(found, targets, self.classes)
+            detections, targets = (_of_all_ranks(own, batches.world) for own in (detections, targets))
+        return average_precision(detections, targets, self.classes)
 
 
 @torch.no_grad()
@@ -77,4 +77,4 @@ def _maps(model: Callable[..., Any], images: Tensor) -> Maps:
 def _of_all_ranks(own: list[Any], world: int) -> list[Any]:
     parts: list[list[Any]] = [[] for _ in range(world)]
     torch.distributed.all_gather_object(parts, own)
-    return [one for part in parts for one in part]
+    return [item for part in parts for item in part]

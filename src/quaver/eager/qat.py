@@ -84,17 +84,17 @@ class QAT:
         net = net if inplace else copy.deepcopy(_live(net, "quantize"))
         model = _live(net, "quantize")
         chosen = []
-        for found in named_layers(model):
-            known = kind_of(found.layer)
-            if known is None or isinstance(found.layer, Swapped) or (known in ROUNDING and self.why_not(found)):
+        for named in named_layers(model):
+            kind = kind_of(named.layer)
+            if kind is None or isinstance(named.layer, Swapped) or (kind in ROUNDING and self.why_not(named)):
                 continue
-            if not found.calls_its_own(known):
-                _warn_of_own_forward(found)
+            if not named.calls_its_own(kind):
+                _warn_of_own_forward(named)
                 continue
-            _refuse_what_cannot_be_swapped(found, known)
-            chosen.append((found.layer, known, self.factory.quantizers(found, known) if known in ROUNDING else {}))
-        for layer, known, quantizers in chosen:  # all or none
-            swap(layer, known, quantizers)
+            _refuse_what_cannot_be_swapped(named, kind)
+            chosen.append((named.layer, kind, self.factory.quantizers(named, kind) if kind in ROUNDING else {}))
+        for layer, kind, quantizers in chosen:  # all or none
+            swap(layer, kind, quantizers)
         if not any(layer.own() for layer in model.modules() if isinstance(layer, Swapped)):
             warnings.warn("QAT.quantize found no layer to quantize: look at quantizer.why_float(net).", QuaverWarning, 2)
         tensors = [module.tensor for module in model.modules() if isinstance(module, Quantizer)]
@@ -116,8 +116,8 @@ class QAT:
 
     def why_float(self, net: nn.Module) -> dict[str, str]:
         """The layers that stay float, by name, and why."""
-        known = [found for found in named_layers(_live(net, "why_float")) if kind_of(found.layer) in WEIGHTED]
-        reasons = {found.name: self.why_not(found) for found in known if not isinstance(found.layer, Swapped)}
+        weighted = [named for named in named_layers(_live(net, "why_float")) if kind_of(named.layer) in WEIGHTED]
+        reasons = {named.name: self.why_not(named) for named in weighted if not isinstance(named.layer, Swapped)}
         return {name: reason or "its class has a forward of its own" for name, reason in reasons.items()}
 
     def why_not(self, found: Named) -> str:
@@ -151,8 +151,8 @@ class QAT:
         With an ``optimizer_func`` the quantizers' are left out: `quantizer_optimizer` has them.
         """
         own = list(self.quantizer_parameters(net))
-        known = {id(parameter) for parameter in own}
-        groups = [{"params": [parameter for parameter in net.parameters() if id(parameter) not in known]}]
+        own_ids = {id(parameter) for parameter in own}
+        groups = [{"params": [parameter for parameter in net.parameters() if id(parameter) not in own_ids]}]
         return groups if not own or self.optimizer_func is not None else [*groups, {"params": own} | options]
 
     def quantizer_optimizer(self, net: nn.Module) -> Any:

@@ -106,8 +106,8 @@ def data_problems(recipe: Recipe) -> list[str]:
     """An unknown data set, or a missing folder."""
     problems = []
     if recipe.dataset != "auto" and dataset_name(recipe) not in NAMES:
-        known = ", ".join(NAMES)
-        problems.append(f"dataset={recipe.dataset!r}: takes one of auto, {known}.{nearest(recipe.dataset, NAMES)}")
+        choices = ", ".join(NAMES)
+        problems.append(f"dataset={recipe.dataset!r}: takes one of auto, {choices}.{nearest(recipe.dataset, NAMES)}")
     if recipe.data_dir and not Path(recipe.data_dir).is_dir():
         problems.append(f"data_dir={recipe.data_dir!r}: there is no such folder.")
     elif not dataset_name(recipe):

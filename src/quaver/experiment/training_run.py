@@ -73,9 +73,9 @@ class TrainingRun:
         count = self.components.recipe.quantize.analysis_batches
         self.say(f"looking at {count} batches (--analysis_batches) …")
         batches = Loader(self.components.train.dataset, self.components.recipe.batch_size, shuffle=True)
-        found = analyze(fp32, islice(batches.epoch(0), count))
-        found.save(self.start.folder.analysis)
-        return found
+        analysis = analyze(fp32, islice(batches.epoch(0), count))
+        analysis.save(self.start.folder.analysis)
+        return analysis
 
     def _start_ranges(self, fp32: Program, qat: Program) -> None:
         """Ranges and clips as an analysis says: of a file, or of the training data here and now."""

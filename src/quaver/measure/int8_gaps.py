@@ -164,7 +164,9 @@ class _Explaining:
     def _neighbours(self, layer: Layer, names: Callable[[Layer], Iterable[str]]) -> list[Layer]:
         """The layers before or behind, looking through reorders."""
         near = [self.layers[name] for name in names(layer)]
-        return [found for other in near for found in (self._neighbours(other, names) if other.is_reorder else [other])]
+        return [
+            neighbour for other in near for neighbour in (self._neighbours(other, names) if other.is_reorder else [other])
+        ]
 
     def _reader_names(self, layer: Layer) -> list[str]:
         return [reader.name for reader in self.readers[layer.name]]

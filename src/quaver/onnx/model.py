@@ -200,19 +200,19 @@ def fold_casts(graph: ir.Graph) -> None:
 
 def fold_biases(graph: ir.Graph) -> None:
     """Store a bias that nodes compute from constants; leave out the zeros that the exporter computes for want of one."""
-    known: dict[ir.Value, Any] = {}
+    arrays: dict[ir.Value, Any] = {}
 
     def computed(value: ir.Value) -> Any:
         """What a tensor always holds; None if it depends on the input."""
         maker = value.producer()
         if maker is None:
             return array_of(value)
-        if value not in known:
+        if value not in arrays:
             given = {str(source.name): computed(source) for source in maker.inputs if source is not None}
             fixed = all(array is not None for array in given.values())
             evaluator: Any = ReferenceEvaluator(ir.to_proto(maker)) if fixed else None
-            known[value] = evaluator.run(None, given)[0] if fixed else None
-        return known[value]
+            arrays[value] = evaluator.run(None, given)[0] if fixed else None
+        return arrays[value]
 
     for node in graph:
         bias = node.inputs[2] if node.op_type in _BIASED and len(node.inputs) == 3 else None

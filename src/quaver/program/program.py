@@ -235,8 +235,8 @@ class Program(nn.Module):
         quantizers' are left out: `quantizer_optimizer` has them.
         """
         own = list(self.quantizer_parameters())
-        known = {id(parameter) for parameter in own}
-        groups = [{"params": [parameter for parameter in self.parameters() if id(parameter) not in known]}]
+        own_ids = {id(parameter) for parameter in own}
+        groups = [{"params": [parameter for parameter in self.parameters() if id(parameter) not in own_ids]}]
         return groups if not own or self.optimizer_func is not None else [*groups, {"params": own} | options]
 
     @property
@@ -251,12 +251,12 @@ class Program(nn.Module):
         """A record per op: name, type, scope, whether it is quantized, why not, thresholds."""
         if self.records:
             return list(self.records)
-        found: dict[str, Op] = {}
+        ops_by_name: dict[str, Op] = {}
         for mode in (EVAL, TRAIN):
             for node in self.graphs[mode].nodes if mode in self.graphs else ():
                 if is_op(node):
-                    found.setdefault(op_of(node).name, op_of(node))
-        return [self._record(op) for op in found.values()]
+                    ops_by_name.setdefault(op_of(node).name, op_of(node))
+        return [self._record(op) for op in ops_by_name.values()]
 
     def _record(self, op: Op) -> OpRecord:
         roles = self.placements.roles.get(op.name, {})
@@ -283,9 +283,9 @@ class Program(nn.Module):
         """Names of the quantized tensors that have not seen any data."""
         rounding = [(name, q) for name, q in self.quantizers() if not isinstance(q, Observer)]
         states = {name: q.seen for name, q in rounding if name not in self.placements.weights}
-        known = {name: seen for name, seen in states.items() if isinstance(seen, Tensor)}
-        flags = torch.stack(list(known.values())).tolist() if known else []
-        return [name for name, seen in zip(known, flags, strict=True) if not seen]
+        seen_tensors = {name: seen for name, seen in states.items() if isinstance(seen, Tensor)}
+        flags = torch.stack(list(seen_tensors.values())).tolist() if seen_tensors else []
+        return [name for name, seen in zip(seen_tensors, flags, strict=True) if not seen]
 
     def _report(self) -> None:
         """Name the tensors that saw no data, or NaN or Inf; asked once per switch to evaluation: training pays nothing."""

@@ -132,11 +132,11 @@ class CustomQuantizer(Quantizer):
     def plain_weight(self, values: Tensor) -> LearnedStep:
         """A plain quantizer that leaves ``values``, which the function made of a weight, as they are."""
         step = common_step(values.detach(), self.axis, self.grid)
-        found = LearnedStep(self.grid.bits, None if self.axis is None else self.axis % values.dim())
-        found.step.data = step
-        found.known.fill_(True)
-        found.observing, found.pass_through = False, True
-        return found.to(values.device).eval()
+        quantizer = LearnedStep(self.grid.bits, None if self.axis is None else self.axis % values.dim())
+        quantizer.step.data = step
+        quantizer.known.fill_(True)
+        quantizer.observing, quantizer.pass_through = False, True
+        return quantizer.to(values.device).eval()
 
     def plain_activation(self, rank: int, device: torch.device) -> FixedStep:
         """A plain quantizer that does what the function does to a tensor of this rank."""

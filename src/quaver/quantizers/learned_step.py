@@ -42,10 +42,10 @@ class LearnedStep(Quantizer):
         start = self.start(x)
         finite = torch.isfinite(start).all()
         self.nonfinite.add_(~finite)
-        known = self.known[tensor]
-        fresh = finite & (~known | (self.step == 0))
+        started = self.known[tensor]
+        fresh = finite & (~started | (self.step == 0))
         self.step.copy_(torch.where(fresh, torch.maximum(self.step.abs(), start), self.step))
-        known.logical_or_(finite)
+        started.logical_or_(finite)
 
     def start(self, x: Tensor) -> Tensor:
         """The step to begin with, for a tensor like this one."""

@@ -56,8 +56,8 @@ class Run:
         try:
             yield
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            words = f"what quaver {command} says is not as it was written: {type(error).__name__} {error}."
-            self.troubles.append(f"{self.folder}: {words}")
+            trouble = f"what quaver {command} says is not as it was written: {type(error).__name__} {error}."
+            self.troubles.append(f"{self.folder}: {trouble}")
 
     @property
     def missing(self) -> list[tuple[str, str]]:

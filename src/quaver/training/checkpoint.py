@@ -54,8 +54,8 @@ class Checkpoints:
 
     def names(self) -> list[str]:
         """Every finished checkpoint, oldest first; files in another format do not count."""
-        found = (path for path in self.folder.glob("*.json") if NAME.fullmatch(path.stem))
-        return sorted(path.stem for path in found if not FORMAT.is_foreign(path))
+        paths = (path for path in self.folder.glob("*.json") if NAME.fullmatch(path.stem))
+        return sorted(path.stem for path in paths if not FORMAT.is_foreign(path))
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint and drop those before the last two. If that fails, the ones before are as they were."""
@@ -80,8 +80,8 @@ class Checkpoints:
             except StorageError as error:
                 damage.append(str(error))
                 continue
-            for words in damage:
-                say(f"{words} Going on from the one before, {name}.")
+            for sentence in damage:
+                say(f"{sentence} Going on from the one before, {name}.")
             return checkpoint
         if damage:
             raise StorageError(" ".join(damage) + " There is no other: start again without --checkpoint.")
@@ -109,7 +109,7 @@ class Checkpoints:
                     raise StorageError(f"{path}: is damaged, and cannot be set aside: {error}.") from error
 
     def _not_written(self, name: str, error: OSError) -> str:
-        names = [known for known in self.names() if known != name]
+        names = [other for other in self.names() if other != name]
         older = f"The checkpoint before, {names[-1]}, is intact" if names else "There is none before it"
         return (
             f"{self._record(name)}: the checkpoint could not be written: {error}. {older}. Make room, then go on from there."
@@ -128,5 +128,5 @@ def _from_json(value: Any) -> Any:
     if isinstance(value, dict):
         if value.keys() == {"float"} and value["float"] in ("nan", "inf", "-inf"):
             return float(value["float"])
-        return {key: _from_json(one) for key, one in value.items()}
-    return [_from_json(one) for one in value] if isinstance(value, list) else value
+        return {key: _from_json(item) for key, item in value.items()}
+    return [_from_json(item) for item in value] if isinstance(value, list) else value

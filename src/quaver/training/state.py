@@ -175,7 +175,7 @@ def _group(own: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
 
 def _kind(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_kind(one) for one in value]
+        return [_kind(item) for item in value]
     return float if type(value) is int else type(value)
 
 

@@ -96,9 +96,9 @@ class Watchdog:
 
     def _lost(self, images: Tensor) -> str | None:
         """Tensors that are all zero, or mostly beyond their range, now and at the last look."""
-        found = self.probe.found(images) if self.probe is not None else {}
-        dead = [name for name, (share, largest) in found.items() if largest == 0]
-        clipped = [name for name, (share, largest) in found.items() if share > CLIPPED]
+        observed = self.probe.found(images) if self.probe is not None else {}
+        dead = [name for name, (share, largest) in observed.items() if largest == 0]
+        clipped = [name for name, (share, largest) in observed.items() if share > CLIPPED]
         again = [name for name in self.seen.suspects if name in dead + clipped]
         self.seen.suspects = dead + clipped
         if not again:
@@ -106,7 +106,7 @@ class Watchdog:
         name = again[0]
         if name in dead:
             return f"{name!r} is dead: all of it is zero, and nothing behind it learns. Try {STEADY}."
-        share, limit = found[name][0], self.seen.last[name]
+        share, limit = observed[name][0], self.seen.last[name]
         return f"{share:.0%} of {name!r} lies beyond its range of ±{limit:.4g} and is cut off. Try {RANGES}."
 
 
@@ -130,8 +130,8 @@ class _Probe:
     def _observe(self, name: str, quantizer: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(quantizer, Quantizer)
         values = inputs[0].detach().float().abs()
-        found = torch.stack([(values > quantizer.threshold).float().mean(), values.amax()])
-        self.seen[name] = torch.maximum(self.seen[name], found) if name in self.seen else found
+        share_and_largest = torch.stack([(values > quantizer.threshold).float().mean(), values.amax()])
+        self.seen[name] = torch.maximum(self.seen[name], share_and_largest) if name in self.seen else share_and_largest
 
 
 def _has_range(quantizer: Quantizer) -> bool:
