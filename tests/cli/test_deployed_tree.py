@@ -60,6 +60,7 @@ def test_a_folder_with_a_program_alone_is_tested_on_pytorch(tree, tmp_path, fold
     assert found["hits5"] == top_k_hits(expected, LABELS, 5).sum()
 
 
+@pytest.mark.filterwarnings("ignore:.*XNNPACK takes no int8 weights:quaver.errors.QuaverWarning")  # mobile/, if it can be
 @pytest.mark.parametrize("source", ["program", "out/float"])
 def test_the_ops_that_run_in_int8_are_chosen_at_conversion_with_the_references_flags(tree, tmp_path, source):
     place, _ = tree
