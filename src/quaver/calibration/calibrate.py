@@ -51,7 +51,7 @@ def calibrate(
 
     ``batches``: images, or pairs of images and labels, which are not looked at; normalized as the model wants them, and not
     sorted by class. The first 256 images do. What was given is not changed: the program has tensors of its own, and is in
-    evaluation mode. It is also the best start of training: call ``.train()``.
+    evaluation mode. Training can go on from it: call ``.train()``.
 
     ``config`` is that of `quaver.quant_aware`, ``target`` its key of that name. ``options`` are those of
     `CalibrationOptions`. On a terminal a bar shows how far it is, or ``on_progress`` is told.
