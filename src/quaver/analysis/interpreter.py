@@ -16,22 +16,42 @@ Look = Callable[[Site, Tensor, Any], None]
 """Told a site, its tensor, and the step that the tensor is counted in (1 for real numbers)."""
 
 
-class WatchingInterpreter(fx.Interpreter):
+class FloatInterpreter(fx.Interpreter):
+    """The float network of a program in evaluation: quantizers let values pass, and nothing is spent on rounding."""
+
+    def __init__(self, program: Program, graph: fx.Graph | None = None) -> None:
+        super().__init__(program, garbage_collect_values=True, graph=graph or program.graphs[EVAL])
+        self.program = program
+
+    @torch.no_grad()
+    def outputs(self, tensors: list[Any]) -> list[Any]:
+        """The outputs for one batch; both are flat lists."""
+        return list(self.run(*tensors))
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a quantizer is given."""
+        return args[0]
+
+    def fetch_attr(self, target: str) -> Any:
+        """What stands at a path in the program's own tables, where no method can hide a child's name."""
+        return read(self.program, target)
+
+
+class WatchingInterpreter(FloatInterpreter):
     """A program in evaluation that shows each site's tensor to ``look`` when it is computed.
 
-    With ``rounding`` it computes what the program computes, on integers. Without, quantizers let values pass: the float
-    network, and nothing is spent on rounding.
+    With ``rounding`` it computes what the program computes, on integers.
     """
 
     def __init__(self, program: Program, sites: list[Site], look: Look, *, rounding: bool) -> None:
         became: dict[fx.Node, fx.Node] = {}
-        graph = program.graphs[EVAL]
+        graph = None
         if rounding:
             lowering = program.engine.lowering()
-            graph = lowering.run(graph)
+            graph = lowering.run(program.graphs[EVAL])
             became = lowering.became()
-        super().__init__(program, garbage_collect_values=True, graph=graph)
-        self.program, self.look, self.rounding = program, look, rounding
+        super().__init__(program, graph)
+        self.look, self.rounding = look, rounding
         self.before: dict[fx.Node, Site] = {}
         self.behind: dict[fx.Node, Site] = {}
         for site in sites:
@@ -42,11 +62,6 @@ class WatchingInterpreter(fx.Interpreter):
                 self.before[node.args[0]] = site  # type: ignore[index]
             else:
                 self.before[node] = site
-
-    @torch.no_grad()
-    def outputs(self, tensors: list[Any]) -> list[Any]:
-        """The outputs for one batch; both are flat lists."""
-        return list(self.run(*tensors))
 
     def run_node(self, n: fx.Node) -> Any:
         """Compute a node; show what it rounds, or what it gave."""
@@ -68,8 +83,4 @@ class WatchingInterpreter(fx.Interpreter):
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What a quantizer makes of a tensor; without rounding, the tensor."""
-        return read(self.program, target)(*args, **kwargs) if self.rounding else args[0]
-
-    def fetch_attr(self, target: str) -> Any:
-        """What stands at a path in the program's own tables, where no method can hide a child's name."""
-        return read(self.program, target)
+        return read(self.program, target)(*args, **kwargs) if self.rounding else super().call_module(target, args, kwargs)

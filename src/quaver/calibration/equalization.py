@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from quaver.analysis.interpreter import FloatInterpreter
 from quaver.calibration.layers import Layer, layers_of, own_tensor
 from quaver.graph.nodes import argument, clamp_bounds, is_fake_quant, packet, quantizer_of
-from quaver.program import EVAL, Program
-from quaver.program.views import read
+from quaver.program import Program
 
 PASS_FACTORS_ON = frozenset({"leaky_relu", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "dropout"})
 STRENGTHS = (0.25, 0.5, 0.75, 1.0)
@@ -40,10 +40,10 @@ def equalize(program: Program, batches: Sequence[list[Tensor]]) -> int:
     pairs = list(pairs_of(program))
     channels = _Channels(program, {pair.tensor for pair in pairs})
     for batch in batches:
-        channels.run(*batch)
+        channels.outputs(batch)
     changed = 0
     for pair in pairs:
-        factors = _best_factors(program, pair, *channels.found(pair.tensor))
+        factors = _best_factors(program, pair, *channels.of(pair.tensor))
         if factors is not None:
             _multiply(program, pair, factors)
             changed += 1
@@ -136,16 +136,16 @@ def _multiply(program: Program, pair: Pair, factors: Tensor) -> None:
     pair.second.weight.copy_(_divided(pair.second, pair.second.weight, factors))
 
 
-class _Channels(fx.Interpreter):
-    """Runs the float network; knows the largest value and the mean square of each channel of some tensors."""
+class _Channels(FloatInterpreter):
+    """Knows the largest value and the mean square of each channel of some tensors."""
 
     def __init__(self, program: Program, wanted: set[fx.Node]) -> None:
-        super().__init__(program, garbage_collect_values=True, graph=program.graphs[EVAL])
-        self.program, self.wanted = program, wanted
+        super().__init__(program)
+        self.wanted = wanted
         self.largest: dict[fx.Node, Tensor] = {}
         self.squares: dict[fx.Node, list[Tensor]] = {}
 
-    def found(self, node: fx.Node) -> tuple[Tensor, Tensor]:
+    def of(self, node: fx.Node) -> tuple[Tensor, Tensor]:
         """Largest value and mean square of each channel."""
         return self.largest[node], torch.stack(self.squares[node]).mean(0)
 
@@ -158,11 +158,3 @@ class _Channels(fx.Interpreter):
             self.largest[n] = torch.maximum(self.largest.get(n, largest), largest)
             self.squares.setdefault(n, []).append(rows.square().mean(1))
         return result
-
-    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A quantizer lets values pass."""
-        return args[0]
-
-    def fetch_attr(self, target: str) -> Any:
-        """What stands at a path in the program's own tables."""
-        return read(self.program, target)
