@@ -10,29 +10,16 @@ from rich.console import Console
 from quaver.calibration import calibrate as run_calibration
 from quaver.calibration.options import CalibrationOptions
 from quaver.cli.analyze import float_program
-from quaver.cli.flags import as_in_a_recipe, with_flags_of
+from quaver.cli.flags import as_in_a_recipe, like_option, with_flags_of
 from quaver.cli.image_source import Source, Split, image_size_of, open_batches
 from quaver.config.load import load_recipe
-from quaver.config.options import options_of
 from quaver.config.recipe import QuantPhase
 from quaver.errors import ConfigError
 from quaver.program.storage import load, save
 
 
-def _like(kind: type, name: str, panel: str) -> Any:
-    """A flag for an option of this dataclass: one that is true or false by itself or with ``no_`` in front."""
-    option = options_of(kind)[name]
-    switches = option.metadata["default"] is None or isinstance(option.metadata["default"], bool)
-    flag = f"--{name}/--no_{name}" if switches else f"--{name}"
-    return typer.Option(flag, help=option.metadata["words"], rich_help_panel=panel)
-
-
-def _means(name: str) -> Any:
-    return _like(CalibrationOptions, name, "Calibration")
-
-
 def _quantization(name: str) -> Any:
-    return _like(QuantPhase, name, "Quantization")
+    return like_option(QuantPhase, name, "Quantization")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +31,7 @@ class TrainingImages(Source):
 
 
 @with_flags_of(TrainingImages, "source")
+@with_flags_of(CalibrationOptions, "means", "Calibration")
 def calibrate(
     out: Annotated[Path, typer.Argument(help="Folder for the calibrated program (quaver.save).")],
     source: TrainingImages,
@@ -58,13 +46,8 @@ def calibrate(
     weight_bits: Annotated[str | None, _quantization("weight_bits")] = None,
     activation_bits: Annotated[str | None, _quantization("activation_bits")] = None,
     saturation_safe: Annotated[bool | None, _quantization("saturation_safe")] = None,
-    images: Annotated[int, _means("images")] = CalibrationOptions.images,
-    ranges: Annotated[str, _means("ranges")] = CalibrationOptions.ranges,
-    equalize: Annotated[bool, _means("equalize")] = CalibrationOptions.equalize,
-    search_weights: Annotated[bool, _means("search_weights")] = CalibrationOptions.search_weights,
-    round_weights: Annotated[bool | None, _means("round_weights")] = CalibrationOptions.round_weights,
-    correct_bias: Annotated[bool, _means("correct_bias")] = CalibrationOptions.correct_bias,
-    reestimate_bn: Annotated[bool, _means("reestimate_bn")] = CalibrationOptions.reestimate_bn,
+    *,
+    means: CalibrationOptions,
 ) -> None:
     """Find ranges and correct weights from images of the training set, without training; quaver convert goes on from it."""
     named = {"model": model, "model_options": model_options, "class_dim": class_dim}
@@ -74,15 +57,6 @@ def calibrate(
             "calibrate: name a program's folder with --program, or a model with its weights: --model NAME "
             "--pretrained_fp32_model out/fp32.safetensors; one of the two."
         )
-    means = CalibrationOptions(
-        images=images,
-        ranges=ranges,
-        equalize=equalize,
-        search_weights=search_weights,
-        round_weights=round_weights,
-        correct_bias=correct_bias,
-        reestimate_bn=reestimate_bn,
-    )
     quantization = {"target": target, "weight_bits": weight_bits, "activation_bits": activation_bits}
     chosen = {name: str(value) for name, value in quantization.items() if value is not None}
     if saturation_safe is not None:

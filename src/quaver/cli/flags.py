@@ -49,9 +49,10 @@ def with_recipe_flags(command: Command) -> Callable[[Callable[[dict[str, str]], 
     return wrap
 
 
-def with_flags_of(kind: Any, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a dataclass that a command takes by this name be flags: its fields that are annotated with one."""
+def with_flags_of(kind: Any, name: str, panel: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a dataclass that a command takes by this name be flags: its fields that are annotated with one, or are options."""
     hints = get_type_hints(kind, include_extras=True)
+    hints |= {option: Annotated[hints[option], like_option(kind, option, panel)] for option in options_of(kind)}
     flags = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name])
         for field in fields(kind)
@@ -69,6 +70,14 @@ def with_flags_of(kind: Any, name: str) -> Callable[[Callable[..., None]], Calla
         )
 
     return wrap
+
+
+def like_option(kind: type, name: str, panel: str) -> Any:
+    """A flag for an option of this dataclass: one that is true or false by itself or with ``no_`` in front."""
+    option = options_of(kind)[name]
+    switches = option.metadata["default"] is None or isinstance(option.metadata["default"], bool)
+    flag = f"--{name}/--no_{name}" if switches else f"--{name}"
+    return typer.Option(flag, help=option.metadata["words"], rich_help_panel=panel)
 
 
 def as_in_a_recipe(name: str, **changes: Any) -> Any:
