@@ -24,8 +24,8 @@ def write_shapes(folder: str | Path, *, train: int, val: int, size: int, sides: 
     Each has one to three shapes that do not touch, as wide as ``sides`` says, the smallest and the largest, in pixels. A
     folder that holds something is refused: it may be a data set.
     """
-    rules = {"train": whole(1), "val": whole(1), "size": whole(1), "sides": _within(size)}
-    check("write_shapes", {"train": train, "val": val, "size": size, "sides": sides}, rules)
+    check("write_shapes", {"train": train, "val": val, "size": size}, dict.fromkeys(("train", "val", "size"), whole(1)))
+    check("write_shapes", {"sides": sides}, {"sides": _within(size)})
     folder = Path(folder)
     if folder.exists() and (folder.is_file() or any(folder.iterdir())):
         raise DataError(f"{folder}: is there already, and nothing in it is overwritten. Name an empty folder, or a new one.")

@@ -108,9 +108,8 @@ def _go_on(
     saved = folder.checkpoints.newest(say)
     if saved is None:
         say(f"{folder.path} holds no checkpoint yet: starting from the beginning.")
-        if (
-            not folder.started.exists() or folder.report.exists() or folder.ended_with_analysis()
-        ):  # a run, and it is finished
+        is_finished = folder.report.exists() or folder.ended_with_analysis()
+        if not folder.started.exists() or is_finished:
             return None
     record = saved.record if saved else FORMAT.unsealed(folder.started)
     if record.get("command") != command:
