@@ -99,13 +99,12 @@ def test_a_float_layer_is_explained_with_the_programs_own_reason(tmp_path, engin
     assert one.remedy == "taking the pattern out of not_quant_pattern"
 
 
-def test_a_float_layer_between_int8_layers_brings_a_reorder_that_goes_with_it(tmp_path):
+def test_a_float_layer_between_int8_layers_is_said_to_stand_there(tmp_path):
     net = Net(in_float=["middle"]).save(tmp_path / "m.onnx", [RECORDS[0], SKIPPED, RECORDS[2]])
-    executed = layers(net, "openvino", rounds=1)
 
-    assert found(executed, "openvino", provenance(net), "float layer")["middle"].place == "between int8 layers"
-    reorder = found(executed, "openvino", provenance(net), "reorder")["middle → last"]
-    assert (reorder.why, reorder.remedy) == ("turns f32 into u8", "running 'middle' in int8")
+    floats = found(layers(net, "openvino", rounds=1), "openvino", provenance(net), "float layer")
+
+    assert floats["middle"].place == "between int8 layers"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +194,20 @@ def test_an_engine_that_tells_nothing_is_named(tmp_path):
 
 def layer(name, *reads, kind="Convolution", role="product", precision="u8", writes="u8", **more):
     return Layer(name, kind, role, precision, writes, 1.0, reads, (), share=0.1, **more)
+
+
+def test_a_reorder_behind_a_float_layer_goes_with_it():
+    # Hand-made: some processors' float convolutions write integers themselves, and there is no reorder to be found.
+    executed = [
+        layer("first", writes="f32"),
+        layer("middle", "first", precision="f32", writes="f32"),
+        layer("stored", "middle", kind="Reorder", role="reorder", precision="f32"),
+        layer("last", "stored"),
+    ]
+
+    reorder = found(executed, "openvino", {}, "reorder")["middle → last"]
+
+    assert (reorder.why, reorder.remedy) == ("turns f32 into u8", "running 'middle' in int8")
 
 
 @pytest.mark.parametrize(
