@@ -36,6 +36,7 @@ def quant_aware(
     config: QuantConfig | Mapping[str, Any] | str | torch.device | None = None,
     *after_place: Any,
     example_inputs: Any = None,
+    example_kwargs: dict[str, Any] | None = None,
     for_test: bool = False,
     weight_quantize_func: Any = None,
     act_quantize_func: Any = None,
@@ -54,7 +55,7 @@ def quant_aware(
     if after_place or isinstance(config, str | torch.device):
         config, place, scope = _in_the_references_order(config, after_place, (place, scope))
     settings = QuantConfig.of(config)  # type: ignore[arg-type]  # what is no config is refused there
-    program = _captured(model_or_program, example_inputs)
+    program = _captured(model_or_program, example_inputs, example_kwargs)
     refuse_other_place("quant_aware", program, scope, place)
     if program.stage is Stage.PREPARED and for_test:
         return program.clone(for_test=True)
@@ -163,12 +164,12 @@ def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any]
     return concluded(prepared, program, transform, between)
 
 
-def _captured(model: nn.Module, example_inputs: Any) -> Program:
+def _captured(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None) -> Program:
     if isinstance(model, Program):
         return model
-    if example_inputs is None:
+    if example_inputs is None and not example_kwargs:
         raise InputError("quant_aware: a model needs example_inputs to be captured, such as example_inputs=(x,).")
-    return capture(model, example_inputs)
+    return capture(model, () if example_inputs is None else example_inputs, example_kwargs)
 
 
 Config = QuantConfig | Mapping[str, Any] | None

@@ -199,6 +199,45 @@ def test_another_constant_is_refused_with_both_values():
         program(nested_batch(2), **(options | {"flip": False}))
 
 
+class Masked(nn.Module):
+    """Takes several inputs that people give by name."""
+
+    def forward(self, x, mask, bias=None):
+        return x * mask if bias is None else x * mask + bias
+
+
+def test_what_was_captured_by_its_position_may_be_given_by_name():
+    x, mask, bias = torch.randn(3, 4).unbind()
+    program = quaver.capture(Masked(), (x, mask), {"bias": bias})
+
+    expected = Masked()(x, mask, bias)
+    assert torch.equal(program(x, mask=mask, bias=bias), expected)
+    assert torch.equal(program(bias=bias, mask=mask, x=x), expected)
+    with pytest.raises(InputError, match="called with"):
+        program(x, bias=bias)
+    with pytest.raises(InputError, match="called with"):
+        program(x, mask, bias=bias, x=x)
+
+
+def test_quant_aware_takes_an_example_by_name():
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x, scale=None):
+            return self.conv(x) if scale is None else self.conv(x) * scale
+
+    x, scale = torch.randn(2, 3, 8, 8), torch.rand(2, 1, 1, 1)
+
+    both = quaver.quant_aware(Layer(), example_inputs=(x,), example_kwargs={"scale": scale})
+    named = quaver.quant_aware(Layer(), example_kwargs={"x": x, "scale": scale})
+
+    assert both(x, scale=scale).shape == named(scale=scale, x=x).shape == (2, 4, 6, 6)
+    with pytest.raises(InputError, match="needs example_inputs"):
+        quaver.quant_aware(Layer())
+
+
 def test_another_structure_is_refused_with_both_drawn(images):
     program = quaver.capture(Nested(), (nested_batch(2),), {"scale": torch.ones(1, 1, 1)})
 

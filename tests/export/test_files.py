@@ -29,6 +29,43 @@ def int8_initializers(file):
     return [value for value in onnx.load(file).graph.initializer if value.data_type == onnx.TensorProto.INT8 and value.dims]
 
 
+class Named(nn.Module):
+    """Gives a dict, as models of Hugging Face do: with what is not there today, and the name of an input among its keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        y = torch.relu(self.layer(x))
+        return {"loss": None, "logits": y.mean((2, 3)), "hidden": (y,), "x": y.sum(), "labels": 3}
+
+
+@pytest.mark.parametrize("target", ["openvino", "onnx"])
+def test_the_keys_of_a_dict_are_the_names_of_a_files_outputs_and_none_is_left_out(target, tmp_path):
+    x = torch.randn(2, 3, 8, 8)
+    qat = quaver.quant_aware(Named(), example_inputs=(x,)).train()
+    qat(x)
+    frozen = quaver.convert(qat)
+
+    file = quaver.export(frozen, tmp_path, target=target)
+
+    assert frozen.output_names == ["logits", "hidden.0", "output.x"]
+    result = quaver.verify(frozen, file, [x.numpy()])
+    assert result.passed
+    assert [output.name for output in result.output_agreement] == frozen.output_names
+    if target == "onnx":
+        assert [output.name for output in onnx.load(file).graph.output] == frozen.output_names
+
+
+def test_an_onnx_file_names_its_batch_and_who_made_it(frozen, tmp_path):
+    model = onnx.load(quaver.export(frozen, tmp_path, target="onnx"))
+
+    sizes = [value.type.tensor_type.shape.dim[0].dim_param for value in (*model.graph.input, *model.graph.output)]
+    assert set(sizes) == {"batch"}
+    assert (model.producer_name, model.producer_version) == ("quaver", quaver.__version__)
+
+
 def test_every_weight_of_an_onnx_file_is_stored_as_int8(frozen, tmp_path):
     file = quaver.export(frozen, tmp_path, target="onnx")
 

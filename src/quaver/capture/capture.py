@@ -17,6 +17,7 @@ from quaver.garbage import without_collecting
 from quaver.graph.nodes import packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
+from quaver.program.signature import step_of
 from quaver.program.views import uncompiled, view
 
 _DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
@@ -148,16 +149,12 @@ def _input_names(model: nn.Module, spec: pytree.TreeSpec) -> list[str]:
     call = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
     names = []
     for path, _ in pytree.tree_leaves_with_path(call):
-        outer, inner, *rest = (_step(key) for key in path)
+        outer, inner, *rest = map(step_of, path)
         first = inner
         if outer == "0":
             first = positional[int(inner)] if int(inner) < len(positional) else f"input{inner}"
         names.append(".".join([first, *rest]))
     return names
-
-
-def _step(key: Any) -> str:
-    return str(next(iter(vars(key).values()))) if not hasattr(key, "__slots__") else str(getattr(key, key.__slots__[0]))
 
 
 def _add_constants(program: Program, exported: dict[str, Exported]) -> None:

@@ -135,8 +135,7 @@ class Comparison:
         self.exact = {name: claim and name not in apart for name, claim in claims.items()}
         self.simulated_best = set() if engines_shortcuts else apart - inexact
         self.tensors = {name: _Counts() for name in (self.inside.names if self.inside else ())}
-        several = len(self.exact_outputs) > 1
-        self.output_names = [f"output_{index}" if several else "output" for index in range(len(self.exact_outputs))]
+        self.output_names = program.output_names
         self.outputs = [_Counts() for _ in self.exact_outputs]
         self.signal = self.noise = self.largest_difference = 0.0
 

@@ -38,7 +38,7 @@ def exactness(program: Program, engine: Engine) -> Claims:
     outputs: Any = graph.output_node().args[0]
     return Claims(
         {tensor.name: tensor.quantize in exact for tensor in quantized_tensors(program)},
-        [not isinstance(value, fx.Node) or (value in exact and not _ends_in_a_sum(value, facts)) for value in outputs],
+        [value in exact and not _ends_in_a_sum(value, facts) for value in outputs if isinstance(value, fx.Node)],
         engine.fuses_add and _rounds_between_layer_and_sum(facts),
     )
 

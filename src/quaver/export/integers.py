@@ -101,9 +101,10 @@ def _lowered(program: Program, tensors: list[QuantizedTensor]) -> tuple[fx.Graph
 
 
 def _ending(graph: fx.Graph, further: Any) -> fx.Graph:
-    """The graph with these nodes as a second output beside its own."""
-    end = next(node for node in graph.nodes if node.op == "output")
-    end.args = ((end.args[0], further),)
+    """The graph with these nodes as a second output beside its own tensors."""
+    end = graph.output_node()
+    own: Any = end.args[0]
+    end.args = (([value for value in own if isinstance(value, fx.Node)], further),)
     graph.lint()
     return graph
 

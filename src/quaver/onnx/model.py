@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,8 @@ def for_onnx(program: Program) -> Flat:
     """The evaluation graph with what ONNX has no word for spelled out: zero points per channel, and grids below 8 bits."""
     module = program.graph_module()
     graph = module.graph
+    outputs: Any = graph.output_node().args[0]
+    graph.output_node().args = (tuple(value for value in outputs if isinstance(value, fx.Node)),)  # a file gives tensors
     for node in graph.find_nodes(op="call_function", target=torch.ops.quantized_decomposed.dequantize_per_channel.default):
         zeros = torch.zeros_like(read(module, node.args[1].target), dtype=torch.int8)
         module.register_buffer(f"zeros_{node.name}", zeros)
@@ -166,6 +169,8 @@ def _reason(error: BaseException) -> str:
 
 def tidied(model: ir.Model, program: Program) -> ir.Model:
     """The exporter's model with constants as initializers, names of ours, and nothing about the machine it was made on."""
+    from quaver import __version__
+
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     graph = model.graph
     fold_casts(graph)
@@ -173,19 +178,36 @@ def tidied(model: ir.Model, program: Program) -> ir.Model:
     RemoveUnusedNodesPass()(model)
     ClearMetadataAndDocStringPass()(model)
     inputs = {value: leaf.name for value, leaf in zip(graph.inputs, program.signature.tensors, strict=True)}
-    several = len(graph.outputs) > 1
-    outputs = {value: f"output_{index}" if several else "output" for index, value in enumerate(graph.outputs)}
+    outputs = dict(zip(graph.outputs, program.output_names, strict=True))
     quantized = [node.outputs[0] for node in graph if node.op_type == "QuantizeLinear"]
     titles = dict(zip(quantized, (tensor.name for tensor in quantized_tensors(program)), strict=True))
     whole = {value: f"{title}.integers" for value, title in titles.items()}
     back = {node.outputs[0]: node.inputs[0] for node in graph if node.op_type == "DequantizeLinear"}
     rounded = {value: rounded_name(titles[source]) for value, source in back.items() if source in titles}
     rename(graph, whole | rounded | inputs | outputs)
+    name_free_sizes(graph, program)
     for node in graph:
         node.name = f"{node.op_type}:{node.outputs[0].name}"
     model.functions.clear()
-    model.producer_name, model.producer_version, graph.name = "quaver", "", "program"
+    model.producer_name, model.producer_version, graph.name = "quaver", __version__, "program"
     return model
+
+
+def name_free_sizes(graph: ir.Graph, program: Program) -> None:
+    """Call the free size ``batch``, for which the exporter has a number of its own."""
+    free = [
+        (value, leaf.shape.index(None))
+        for value, leaf in zip(graph.inputs, program.signature.tensors, strict=True)
+        if None in leaf.shape
+    ]
+    symbols = [value.shape[axis] for value, axis in free if value.shape is not None]
+    if not symbols:
+        return
+    symbol = re.compile(rf"\b{re.escape(str(symbols[0]))}\b")
+    for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
+        for axis, size in enumerate(value.shape or ()):
+            if isinstance(size, ir.SymbolicDim) and size.value is not None and value.shape is not None:
+                value.shape[axis] = symbol.sub("batch", size.value)
 
 
 def fold_casts(graph: ir.Graph) -> None:

@@ -247,6 +247,12 @@ class Program(nn.Module):
             self._quantizer_optimizer = self.optimizer_func(own)
         return self._quantizer_optimizer
 
+    @property
+    def output_names(self) -> list[str]:
+        """What the tensors that it gives back in evaluation are called in files: a dict's keys, or numbers."""
+        outputs: Any = self.graphs[EVAL].output_node().args[0]
+        return self.signature.output_names(EVAL, outputs)
+
     def ops(self) -> list[OpRecord]:
         """A record per op: name, type, scope, whether it is quantized, why not, thresholds."""
         if self.records:

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from quaver.errors import InputError
@@ -49,9 +49,8 @@ class Signature:
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The tensors of a call, in order, checked against the captured ones."""
-        if kwargs:  # in the order they were captured in
-            captured = pytree.tree_unflatten(list(self.inputs), self.in_spec)[1]
-            kwargs = {name: kwargs[name] for name in (*captured, *kwargs) if name in kwargs}
+        if kwargs:
+            args, kwargs = self._as_captured(args, kwargs)
         leaves, spec = pytree.tree_flatten((args, kwargs))
         # a loaded program has namedtuples of its own making: equal in outline is enough
         if spec != self.in_spec and _outline(spec) != _outline(self.in_spec):
@@ -69,6 +68,30 @@ class Signature:
                 )
         return [leaf for leaf, expected in zip(leaves, self.inputs, strict=True) if isinstance(expected, InputTensor)]
 
+    def _as_captured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """A call with what is given by name where capture had it: by its position, or by name in the order of capture."""
+        by_place, by_name = pytree.tree_unflatten(list(self.inputs), self.in_spec)
+        rest = dict(kwargs)
+        for argument in by_place[len(args) :]:
+            name = _parameter(argument)
+            if name not in rest:
+                break
+            args = (*args, rest.pop(name))
+        return args, {name: rest[name] for name in (*by_name, *rest) if name in rest}
+
+    def output_names(self, mode: str, outputs: Sequence[Any]) -> list[str]:
+        """Names for those of a graph's ``outputs`` that are tensors: the keys of the model's dict, or numbers."""
+        spec = self.out_specs[mode]
+        paths = [path for path, _ in pytree.tree_leaves_with_path(pytree.tree_unflatten(list(range(len(outputs))), spec))]
+        keyed = [paths[place] for place, value in enumerate(outputs) if isinstance(value, fx.Node)]
+        numbered = ["output"] if len(keyed) == 1 else [f"output_{place}" for place in range(len(keyed))]
+        names = [
+            ".".join(map(step_of, path)) if any(isinstance(key, pytree.MappingKey) for key in path) else number
+            for path, number in zip(keyed, numbered, strict=True)
+        ]
+        taken = {leaf.name for leaf in self.tensors}
+        return [f"output.{name}" if name in taken else name for name in names]
+
     def unflatten(self, outputs: Any, mode: str) -> Any:
         """The model's own output structure."""
         return pytree.tree_unflatten(list(outputs), self.out_specs[mode])
@@ -85,6 +108,17 @@ class Signature:
         return [
             torch.zeros([batch if size is None else size for size in leaf.shape], dtype=leaf.dtype) for leaf in self.tensors
         ]
+
+
+def step_of(key: Any) -> str:
+    """A step on the path to a leaf, as text: an index, a key or an attribute."""
+    return str(next(iter(vars(key).values()))) if not hasattr(key, "__slots__") else str(getattr(key, key.__slots__[0]))
+
+
+def _parameter(argument: Any) -> str | None:
+    """The name of the parameter that an argument was given for, as its tensors have it."""
+    leaf = next((leaf for leaf in pytree.tree_leaves(argument) if isinstance(leaf, InputTensor)), None)
+    return None if leaf is None else leaf.name.partition(".")[0]
 
 
 def _check_tensor(given: Any, expected: InputTensor) -> None:
