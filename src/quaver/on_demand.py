@@ -18,7 +18,14 @@ class _Package(ModuleType):
         place = self._places[name]
         if not place:
             return import_module(f"{self.__name__}.{name}")
-        value = getattr(import_module(f"{self.__name__}.{place}"), name)
+        try:
+            value = getattr(import_module(f"{self.__name__}.{place}"), name)
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"{self.__name__}.{name} needs {error.name}, which is not installed. Install Quaver in full: quaver-runtime "
+                "is for machines that only run artefacts.",
+                name=error.name,
+            ) from error
         setattr(self, name, value)
         return value
 

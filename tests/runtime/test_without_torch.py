@@ -26,6 +26,10 @@ import quaver
 
 run = quaver.runtime.load(sys.argv[1])
 np.save(sys.argv[3], run(np.load(sys.argv[2])))
+try:
+    quaver.QAT
+except ImportError as error:
+    print(error)
 """
 
 
@@ -49,4 +53,5 @@ def test_an_artefact_runs_where_there_are_only_numpy_and_its_engine(program, tar
     done = subprocess.run(command, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("quaver.QAT needs torch, which is not installed. Install Quaver in full")
     assert np.array_equal(np.load(tmp_path / "answer.npy"), quaver.runtime.load(file)(images))
