@@ -9,6 +9,7 @@ from quaver.engines import FOLDERS
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "quaver"
 ORDER = [
+    "on_demand",
     "errors",
     "checking",
     "locks",

@@ -1,23 +1,48 @@
 """Quaver: quantization-aware training for PyTorch vision models, from float to an int8 model that runs."""
 
-from quaver import errors, nn, passes, quantizers, runtime
-from quaver.analysis import Analysis, analyze
-from quaver.calibration import calibrate
-from quaver.capture import capture, name_scope
-from quaver.config import QuantConfig
-from quaver.eager import QAT, InputSpec
-from quaver.errors import QuaverError
-from quaver.export import export
+from typing import TYPE_CHECKING
+
 from quaver.machine.onednn import keep_off_doubtful_amx
-from quaver.measure.verify import Verification, verify
-from quaver.pipeline import convert, quant_aware
-from quaver.program import Program, Stage
-from quaver.program.storage import load, save
-from quaver.quantizers.switches import disable_fake_quant, disable_observer, enable_fake_quant, enable_observer
+from quaver.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from quaver import errors, nn, passes, quantizers, runtime
+    from quaver.analysis.analysis import Analysis
+    from quaver.analysis.analyze import analyze
+    from quaver.calibration import calibrate
+    from quaver.capture import capture, name_scope
+    from quaver.config import QuantConfig
+    from quaver.eager import QAT, InputSpec
+    from quaver.errors import QuaverError
+    from quaver.export import export
+    from quaver.measure.verify import Verification, verify
+    from quaver.pipeline import convert, quant_aware
+    from quaver.program import Program, Stage
+    from quaver.program.storage import load, save
+    from quaver.quantizers.switches import disable_fake_quant, disable_observer, enable_fake_quant, enable_observer
 
 __version__ = "0.1.0"
 
 keep_off_doubtful_amx()
+on_demand(
+    __name__,
+    {
+        "": "errors nn passes quantizers runtime",
+        "analysis.analysis": "Analysis",
+        "analysis.analyze": "analyze",
+        "calibration": "calibrate",
+        "capture": "capture name_scope",
+        "config": "QuantConfig",
+        "eager": "QAT InputSpec",
+        "errors": "QuaverError",
+        "export": "export",
+        "measure.verify": "Verification verify",
+        "pipeline": "convert quant_aware",
+        "program": "Program Stage",
+        "program.storage": "load save",
+        "quantizers.switches": "disable_fake_quant disable_observer enable_fake_quant enable_observer",
+    },
+)
 
 __all__ = [
     "QAT",

@@ -3,9 +3,8 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.cells import cell_len
 from rich.console import Console
@@ -13,20 +12,17 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from quaver.analysis import Analysis
-from quaver.analysis import analyze as run_analysis
-from quaver.analysis.findings import LayerStatistics, Score
-from quaver.capture import capture
 from quaver.cli.flags import as_in_a_recipe, with_flags_of
 from quaver.cli.image_source import Images, Source, image_size_of, open_batches
 from quaver.cli.report_files import refuse_unwritable
 from quaver.config.load import load_recipe
 from quaver.errors import ConfigError
-from quaver.experiment.run_folder import weights_at
-from quaver.models import build, load_weights
-from quaver.models.external import is_external
-from quaver.program import Program, Stage
-from quaver.program.storage import load
+from quaver.program import Stage
+
+if TYPE_CHECKING:
+    from quaver.analysis import Analysis
+    from quaver.analysis.findings import LayerStatistics, Score
+    from quaver.program import Program
 
 
 @with_flags_of(Source, "source")
@@ -58,6 +54,9 @@ def analyze(
 
     With --model and --pretrained_fp32_model, as quaver quantize takes them, it is the float model that is looked at.
     """
+    from quaver.analysis import analyze as run_analysis
+    from quaver.program.storage import load
+
     console = Console()
     refuse_unwritable(json_path)
     named = {"model": model, "model_options": model_options, "class_dim": class_dim}
@@ -107,8 +106,15 @@ def analyze(
         console.print("Nothing was kept: --json FILE writes the analysis, for quantizers to start from and for the report.")
 
 
-def float_program(flags: dict[str, str], images: Images) -> Program:
+def float_program(flags: dict[str, str], images: Images) -> "Program":
     """The model that these flags of ``quaver quantize`` name, for such images."""
+    import torch
+
+    from quaver.capture import capture
+    from quaver.experiment.run_folder import weights_at
+    from quaver.models import build, load_weights
+    from quaver.models.external import is_external
+
     recipe = load_recipe(None, flags, "quantize")
     weights = recipe.pretrained_fp32_model
     if not is_external(recipe.model) and not weights:  # others may bring their own
@@ -131,7 +137,7 @@ SPARED = ("zeros", "moving", "type", "in dB", "w dB", "largest", "clipped", "bit
 """Columns that a narrow screen does without, the first of them first."""
 
 
-def show_analysis(console: Console, found: Analysis, rows: int) -> None:
+def show_analysis(console: Console, found: "Analysis", rows: int) -> None:
     """The layers, worst first; what the network scores; what to leave float."""
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDE  # a file or a pipe has room for every figure
@@ -168,7 +174,7 @@ def show_analysis(console: Console, found: Analysis, rows: int) -> None:
         _show_proposal(console, found)
 
 
-def _cells(found: Analysis, layer: LayerStatistics) -> dict[str, str]:
+def _cells(found: "Analysis", layer: "LayerStatistics") -> dict[str, str]:
     """A row of the table, by the columns' titles."""
     read = [found.tensor(name) for name in layer.inputs]
     widest = max(read, key=lambda tensor: tensor.largest, default=None)
@@ -199,7 +205,7 @@ def _columns_for(rows: list[dict[str, str]], room: int) -> list[str]:
     return list(widths)
 
 
-def _show_proposal(console: Console, found: Analysis) -> None:
+def _show_proposal(console: Console, found: "Analysis") -> None:
     proposal = found.proposal
     assert proposal is not None
     if not proposal.layers:
@@ -218,7 +224,7 @@ def _show_proposal(console: Console, found: Analysis) -> None:
     console.print(escape(sentence), highlight=False, soft_wrap=True)
 
 
-def _bits(layer: LayerStatistics) -> str:
+def _bits(layer: "LayerStatistics") -> str:
     weight = "" if layer.weight_bits is None else f"W{layer.weight_bits}"
     return weight + ("" if layer.activation_bits is None else f"A{layer.activation_bits}")
 
@@ -227,7 +233,7 @@ def _decibels(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
 
 
-def _score(score: Score | None) -> str:
+def _score(score: "Score | None") -> str:
     if score is None:
         return ""
     return f"{_decibels(score.sqnr_db)} dB" if score.accuracy is None else f"{score.accuracy:.2%}"

@@ -2,16 +2,13 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from quaver.checking import nearest
 from quaver.cli.bench_tables import show_findings, show_footprints, show_latencies, show_layers, show_totals
-from quaver.cli.flags import JsonFile, Threads
-from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.engines import ENGINES, engine_of, installed, suffixes
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
@@ -51,52 +48,6 @@ class Contender:
         """The same, for a record."""
         kind = "float" if self.is_float else self.origin.get("stage", "")
         return {"model": str(self.path), "engine": self.engine, "kind": kind, "is_float": self.is_float}
-
-
-def bench(
-    artefacts: Annotated[
-        list[Path],
-        typer.Argument(help=f"Models: {', '.join(suffixes())}, or folders with one of these.", show_default=False),
-    ],
-    float_: Annotated[
-        list[Path] | None,
-        typer.Option("--float", help="Float model to compare with, on every engine here that reads it; may be repeated."),
-    ] = None,
-    threads: Threads = 1,
-    batch_sizes: Annotated[str, typer.Option(help="Images per call; several with commas.")] = "1,16",
-    rounds: Annotated[int, typer.Option(help="Calls of each model that are timed.", min=1)] = 50,
-    warmup: Annotated[int, typer.Option(help="Calls of each model before that.", min=0)] = 5,
-    engines: Annotated[
-        str,
-        typer.Option(help=f"Engines to run on, with commas: {', '.join(PACKAGES)}. Default: each file's own."),
-    ] = "",
-    with_memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure memory, each in a new process.")] = True,
-    with_layers: Annotated[bool, typer.Option("--layers", help="Show every layer, and why it isn't faster.")] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Show the time by type of layer.")] = False,
-    json: JsonFile = None,
-) -> None:
-    """Measure float and int8 models side by side: they take turns, warmed up, in one run.
-
-    The ratio is against the best float engine on this machine: --float fp32, a folder that quaver train and quaver quantize
-    leave, runs on each that is installed. --float model.onnx runs on OpenVINO and on ONNX Runtime, --float model.xml on
-    OpenVINO.
-    """
-    refuse_unwritable(json, make_folder=False)
-    report = run_bench(
-        Console(),
-        artefacts,
-        float_ or [],
-        threads=threads,
-        sizes=_batch_sizes(batch_sizes),
-        rounds=rounds,
-        warmup=warmup,
-        wanted=_engines(engines),
-        with_memory=with_memory,
-        with_layers=with_layers,
-        profile=profile,
-    )
-    if json is not None:
-        write_report(json, report)
 
 
 def run_bench(
@@ -154,14 +105,16 @@ def _installed() -> list[str]:
     return [name for name, engine in PACKAGES.items() if engine.is_installed]
 
 
-def _batch_sizes(text: str) -> list[int]:
+def sizes_of(text: str) -> list[int]:
+    """What ``--batch-sizes`` lists."""
     parts = text.split(",")
     if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
         raise ConfigError(f"--batch-sizes {text!r}: takes whole numbers of at least 1, with commas: 1,16.")
     return list(dict.fromkeys(map(int, parts)))
 
 
-def _engines(text: str) -> list[str]:
+def engines_named(text: str) -> list[str]:
+    """What ``--engines`` lists: packages that are here."""
     names = [name.strip() for name in text.split(",")] if text else []
     for name in names:
         if name not in PACKAGES:

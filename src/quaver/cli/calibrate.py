@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from quaver.calibration import calibrate as run_calibration
 from quaver.calibration.options import CalibrationOptions
 from quaver.cli.analyze import float_program
 from quaver.cli.flags import as_in_a_recipe, like_option, with_flags_of
@@ -15,7 +14,6 @@ from quaver.cli.image_source import Source, Split, image_size_of, open_batches
 from quaver.config.load import load_recipe
 from quaver.config.recipe import QuantPhase
 from quaver.errors import ConfigError
-from quaver.program.storage import load, save
 
 
 def _quantization(name: str) -> Any:
@@ -50,6 +48,9 @@ def calibrate(
     means: CalibrationOptions,
 ) -> None:
     """Find ranges and correct weights from images of the training set, without training; quaver convert goes on from it."""
+    from quaver.calibration import calibrate as run_calibration
+    from quaver.program.storage import load, save
+
     named = {"model": model, "model_options": model_options, "class_dim": class_dim}
     named = {flag: value for flag, value in (named | {"pretrained_fp32_model": pretrained_fp32_model}).items() if value}
     if (program is None) == (not named):

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -13,9 +13,10 @@ from rich.table import Table
 from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.config.load import read_yaml, recipe_of
 from quaver.errors import ConfigError
-from quaver.experiment.recipe_checks import recipe_problems
 from quaver.machine.cpu import cpu
-from quaver.measure.machine import Fact, machine
+
+if TYPE_CHECKING:
+    from quaver.measure.machine import Fact
 
 MARKS = {"yes": "[green]✓[/]", "no": "[dim]–[/]", "doubtful": "[yellow]?[/]"}
 
@@ -36,6 +37,8 @@ def check(
     refuse_unwritable(json_path)
     console = Console(highlight=False, soft_wrap=True)
     if this_machine:
+        from quaver.measure.machine import machine
+
         with console.status("looking at this machine"):
             facts = list(machine())
         show_machine(Console(highlight=False), facts)
@@ -47,6 +50,8 @@ def check(
 
 def check_recipe(console: Console, recipe: Path) -> None:
     """Every problem of a recipe, a line each."""
+    from quaver.experiment.recipe_checks import recipe_problems
+
     all_problems: list[str] = []
     read = recipe_of(read_yaml(recipe), str(recipe), all_problems)
     for command in ("train", "quantize"):
@@ -60,7 +65,7 @@ def check_recipe(console: Console, recipe: Path) -> None:
     console.print(f"{recipe}: nothing is wrong with it.", markup=False)
 
 
-def show_machine(console: Console, facts: list[Fact]) -> None:
+def show_machine(console: Console, facts: "list[Fact]") -> None:
     """The facts as a table, area by area; what is missing or doubtful with what can be done about it."""
     table = Table("", "", "", "what for", title="This machine", box=SIMPLE_HEAD, title_style="bold")
     area = ""

@@ -2,19 +2,18 @@
 
 import shutil
 import warnings
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from quaver.cli.report_files import write_report
+from quaver.cli.testing import LayoutChoice
 from quaver.data.binary import REFERENCE_CLASSES, REFERENCE_SHAPE, BinaryWriter, Layout
 from quaver.data.image_list import ListedImage, count_of, read_image_list, refuse_missing, shortened
 from quaver.data.images import read_image
@@ -28,35 +27,18 @@ _COMMAND = "quaver convert-data"
 _COLUMNS = (TextColumn("converting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
 
 
-class LayoutChoice(StrEnum):
-    """How the file begins; `auto` is the reference layout where it fits."""
-
-    AUTO = "auto"
-    REFERENCE = "reference"
-    HEADER = "header"
-
-
-def convert_data(
-    images_folder: Annotated[Path, typer.Argument(help="Folder that the paths of the list start from.")],
-    list_file: Annotated[Path, typer.Argument(help="Text file with a path and a label per line; labels count from 0.")],
-    out: Annotated[Path, typer.Argument(help="File to write. The figures go beside it, as OUT.json.")],
-    size: Annotated[int, typer.Option(help="Height and width of the images in the file.", min=1)] = 224,
-    classes: Annotated[int, typer.Option(help="How many classes there are.", min=1)] = 1000,
-    layout: Annotated[
-        LayoutChoice,
-        typer.Option(help="reference: without a header, for 224 and up to 1000 classes; header: any. auto: what fits."),
-    ] = LayoutChoice.AUTO,
-    workers: Annotated[int, typer.Option(help="How many images are read at a time; 0: one per core.", min=0)] = 0,
-    skip_broken: Annotated[
-        bool, typer.Option("--skip-broken", help="Leave out, and do not count, what is missing or cannot be read.")
-    ] = False,
+def run_convert_data(
+    images_folder: Path,
+    list_file: Path,
+    out: Path,
+    *,
+    size: int,
+    classes: int,
+    layout: LayoutChoice,
+    workers: int,
+    skip_broken: bool,
 ) -> None:
-    """Put images and labels into one file, as `quaver test` and the C++ tester read it.
-
-    Images are prepared as the reference does it: short side 256 (in proportion
-    for another size), RGB, centre cut out, ImageNet's mean and deviation.
-    A file that was there before is replaced only when the new one is whole.
-    """
+    """Read the images, write the file and the figures."""
     console = Console(soft_wrap=True, highlight=False)
     report_path = out.with_suffix(".json")
     _refuse_places(images_folder, list_file, out, report_path)

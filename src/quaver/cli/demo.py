@@ -4,10 +4,9 @@ import copy
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -34,14 +33,8 @@ from quaver.training.listener import MetricsFile
 from quaver.training.trainer import Trainer
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the report and the programs.")] = Path("demo_out"),
-    epochs: Annotated[int, typer.Option(help="Epochs of float training.", min=1)] = 6,
-    qat_epochs: Annotated[int, typer.Option(help="Epochs of training with quantizers.", min=1)] = 2,
-    batch_size: Annotated[int, typer.Option(help="Images per step.", min=1)] = 32,
-    seed: Annotated[int, typer.Option(help="Seed for weights and batches.")] = 0,
-) -> None:
-    """Train a small MobileNetV1 on handwritten digits, quantize it, and compare float, simulated and int8."""
+def run_demo(out: Path, *, epochs: int, qat_epochs: int, batch_size: int, seed: int) -> None:
+    """The journey, and its figures in ``out``."""
     console = Console()
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: this is a file. Name a folder, or one that does not exist yet.")

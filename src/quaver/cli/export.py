@@ -2,19 +2,18 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from quaver.cli.report_files import warn
-from quaver.deployment import without_mobile_file, write_tree
 from quaver.engines import DEFAULT, ENGINES
 from quaver.errors import ConfigError
-from quaver.export import export as write
-from quaver.pipeline import convert as freeze
-from quaver.program import Program, Stage
-from quaver.program.storage import load
+from quaver.program import Stage
+
+if TYPE_CHECKING:
+    from quaver.program import Program
 
 
 def export(
@@ -27,6 +26,9 @@ def export(
     ] = True,
 ) -> None:
     """Write a program for an engine, open the file again and compare."""
+    from quaver.export import export as write
+    from quaver.program.storage import load
+
     console = Console()
     with console.status(f"writing for {target}"):
         file = write(load(program), out, target=target, same_on_amx=same_on_amx)
@@ -59,6 +61,10 @@ def convert(
     op_ids_to_skip: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Freeze a trained program and write the tree of artefacts: float/, int8/ and mobile/, each runnable."""
+    from quaver.deployment import without_mobile_file, write_tree
+    from quaver.pipeline import convert as freeze
+    from quaver.program.storage import load
+
     if fp32_model_save_path:
         raise ConfigError("--fp32_model_save_path: quaver train and quaver quantize leave the float model, in fp32/.")
     if op_ids_to_skip:
@@ -91,7 +97,7 @@ def _the_one(argument: str, given: Path | None, flag: str, by_flag: Path | None)
     return given or by_flag or Path()
 
 
-def _in_int8_and_float(trained: Program, frozen: Program) -> str:
+def _in_int8_and_float(trained: "Program", frozen: "Program") -> str:
     """Which of the ops that were trained with quantizers run how, in words."""
     trained_so = {op.name for op in trained.ops() if op.quantized}
     counts = {

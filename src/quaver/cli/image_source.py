@@ -5,21 +5,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 
 from quaver.checking import check, nearest
 from quaver.cli.flags import as_in_a_recipe
 from quaver.config.options import rules_of
 from quaver.config.recipe import Recipe
-from quaver.data import Loader, open_dataset
-from quaver.data.binary import load_binary
-from quaver.data.by_name import NAMES
 from quaver.errors import ConfigError, DataError
-from quaver.experiment.recipe_checks import data_problems, dataset_name
-from quaver.program import Program
+
+if TYPE_CHECKING:
+    from quaver.program import Program
 
 
 class Split(StrEnum):
@@ -68,6 +65,10 @@ def open_batches(source: Source, image_size: int | None) -> Images:
             raise ConfigError(
                 f"{source.data}: a data file was given, and --dataset or --data_dir as well. Give one of them."
             )
+        import torch
+
+        from quaver.data.binary import load_binary
+
         file = load_binary(source.data)
         pairs = (tuple(map(torch.from_numpy, pair)) for pair in file.batches(source.batch_size))
         images = Images(pairs, -(-len(file) // source.batch_size), file.image_shape, file.classes)
@@ -79,7 +80,7 @@ def open_batches(source: Source, image_size: int | None) -> Images:
     return replace(images, batches=islice(images.batches, count), count=count)
 
 
-def image_size_of(program: Program) -> int | None:
+def image_size_of(program: "Program") -> int | None:
     """Height and width of the images that a program was captured for, if it takes square ones."""
     shapes = [leaf.shape for leaf in program.signature.tensors]
     square = len(shapes[0]) == 4 and shapes[0][2] == shapes[0][3]
@@ -90,6 +91,8 @@ def _named(source: Source) -> Source:
     """The source with the data set that ``data`` stands for."""
     if source.data is None:
         return source
+    from quaver.data.by_name import NAMES
+
     if source.dataset != "auto":
         raise ConfigError(f"{source.data!r} and --dataset {source.dataset}: both name the data. Give one of them.")
     if source.data in NAMES:
@@ -105,6 +108,9 @@ def _named(source: Source) -> Source:
 
 
 def _of_data_set(source: Source, image_size: int | None) -> Images:
+    from quaver.data import Loader, open_dataset
+    from quaver.experiment.recipe_checks import data_problems, dataset_name
+
     recipe = Recipe(dataset=source.dataset, data_dir=source.data_dir, image_shape=source.image_shape)
     check("command line", {"image_shape": source.image_shape}, {"image_shape": rules_of(Recipe)["image_shape"]})
     problems = data_problems(recipe)

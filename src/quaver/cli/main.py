@@ -4,23 +4,21 @@ import functools
 import sys
 from collections.abc import Callable
 from io import TextIOWrapper
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from quaver import __version__
 from quaver.cli.analyze import analyze
-from quaver.cli.bench import bench
 from quaver.cli.calibrate import calibrate
 from quaver.cli.check import check
-from quaver.cli.convert_data import convert_data
-from quaver.cli.demo import demo
 from quaver.cli.export import convert, export
 from quaver.cli.flags import BOTH_SPELLINGS, FlagsCommand, by_any_name
+from quaver.cli.journeys import demo, quantize, train
 from quaver.cli.language import Lang, TranslatedCommand, TranslatedGroup
 from quaver.cli.report import report
-from quaver.cli.test import run_tester
-from quaver.cli.train import quantize, train
+from quaver.cli.testing import bench, convert_data, run_tester
 from quaver.cli.verify import verify
 from quaver.errors import QuaverError, StoppedError
 
@@ -75,8 +73,20 @@ for command in COMMANDS:
     )(with_plain_errors(command))
 
 
+def show_version(asked: bool) -> None:
+    """The version, and nothing else."""
+    if asked:
+        print(f"quaver {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def quaver(lang: Lang = None) -> None:
+def quaver(
+    lang: Lang = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
     """Quantization-aware training for PyTorch vision models, from float to int8."""
 
 

@@ -7,8 +7,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from quaver.report import write_report
-
 
 def report(
     folders: Annotated[
@@ -21,6 +19,8 @@ def report(
     ] = None,
 ) -> None:
     """Write one HTML page on a run, or on two side by side; it needs nothing but a browser."""
+    from quaver.report import write_report
+
     console = Console(soft_wrap=True, highlight=False)
     file = out if out is not None else folders[-1] / ("comparison.html" if len(folders) > 1 else "report.html")
     runs = write_report(folders, file)

@@ -11,7 +11,6 @@ from rich.markup import escape
 
 from quaver.errors import ConfigError
 from quaver.files import destination, is_stream, write_atomically, writing
-from quaver.measure.verify import verdict
 
 
 def refuse_unwritable(path: Path | None, *, make_folder: bool = True) -> None:
@@ -33,6 +32,8 @@ def refuse_unwritable(path: Path | None, *, make_folder: bool = True) -> None:
 def fail_where_verify_failed(console: Console, report: dict[str, Any]) -> None:
     """Say that the engine computes something else than was trained, and exit with 1; everything is written by now."""
     if report.get("verify_failures"):
+        from quaver.measure.verify import verdict
+
         for line in verdict(report["verify_failures"]):
             console.print(line, style="red", markup=False, highlight=False)
         console.print("What was trained is kept. quaver verify looks again, quaver export writes the file again.")

@@ -3,32 +3,21 @@
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from numpy.typing import NDArray
 
-from quaver.cli.flags import JsonFile, Threads
 from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.data.binary import BinaryData, load_binary
-from quaver.engines import suffixes
 from quaver.errors import ConfigError, DataError
 from quaver.measure.accuracy import top_k_hits
 from quaver.runtime import Array, Runner, load
 from quaver.runtime.artefact import find
 from quaver.runtime.saved_program import ProgramRunner, is_program_alone
 from quaver.runtime.trial import tried
-
-
-class Truth(StrEnum):
-    """A flag's value, as the reference's users write it: ``--with_accuracy_layer=false``."""
-
-    TRUE = "true"
-    FALSE = "false"
 
 
 @dataclass(frozen=True)
@@ -42,51 +31,20 @@ class Counted:
     not_a_number: int = 0
 
 
-def run_tester(
-    infer_model: Annotated[
-        Path,
-        typer.Option(
-            "--infer_model",
-            help=f"Model: {', '.join(suffixes())}, or a folder with one of these, or a saved program. Float or int8.",
-        ),
-    ],
-    infer_data: Annotated[Path, typer.Option("--infer_data", help="Data file, as `quaver convert-data` makes it.")],
-    batch_size: Annotated[int, typer.Option("--batch_size", help="Images per batch; the last may be short.", min=1)] = 1,
-    skip_batch_num: Annotated[
-        int,
-        typer.Option(
-            "--skip_batch_num",
-            help="How many batches at the beginning are warm-up: counted in the accuracy, but not in latency and fps.",
-            min=0,
-        ),
-    ] = 0,
-    batch_num: Annotated[
-        int, typer.Option("--batch_num", help="How many batches to run, warm-up included; 0 or less: the whole file.")
-    ] = 0,
-    with_accuracy_layer: Annotated[
-        Truth,
-        typer.Option(
-            "--with_accuracy_layer",
-            help="Whether the model holds a layer for labels, as the reference's flag says. Accuracy comes from the labels "
-            "of the file either way.",
-            case_sensitive=False,
-        ),
-    ] = Truth.TRUE,
-    speed_only: Annotated[
-        bool, typer.Option("--speed_only", help="Measure speed alone: labels are not looked at, outputs may be anything.")
-    ] = False,
-    threads: Threads = 1,
-    output: Annotated[int, typer.Option(help="Which output is the logits, counted from 0.", min=0)] = 0,
-    json: JsonFile = None,
+def run_tests(
+    infer_model: Path,
+    infer_data: Path,
+    *,
+    batch_size: int,
+    skip_batch_num: int,
+    batch_num: int,
+    with_labels: bool,
+    threads: int,
+    output: int,
+    json: Path | None,
 ) -> None:
-    """Run a model over a data file: a line per batch, then totals over all images.
-
-    Totals are exact: a short last batch counts as much as it has images.
-    Latency is the engine's time alone, without reading the file or compiling the model.
-    Flags may be written with - in place of _.
-    """
+    """The model over the file: a line per batch, the totals, and a record of them."""
     refuse_unwritable(json, make_folder=False)
-    with_labels = not speed_only  # with_accuracy_layer changes nothing: no model here needs labels to run
     data = load_binary(infer_data, check_labels=with_labels)
     batches = -(-len(data) // batch_size)
     batches = min(batches, batch_num) if batch_num > 0 else batches

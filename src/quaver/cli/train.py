@@ -13,7 +13,7 @@ from rich.table import Table
 
 from quaver.analysis import Analysis
 from quaver.cli.analyze import show_analysis
-from quaver.cli.flags import model_and_data, with_recipe_flags
+from quaver.cli.flags import model_and_data
 from quaver.cli.report_files import fail_where_verify_failed, warn
 from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
@@ -31,12 +31,8 @@ from quaver.training.listener import Listener, LogFile, MetricsFile, TensorBoard
 from quaver.training.ranks import Ranks, join, leave
 
 
-@with_recipe_flags("train")
-def train(flags: dict[str, str]) -> None:
-    """Train a float model. Writes checkpoints, fp32.safetensors, fp32/ (for engines) and report.json.
-
-    Flags may be written with - in place of _.
-    """
+def run_train(flags: dict[str, str]) -> None:
+    """Float training, its weights and its figures."""
     console = Console(highlight=False, soft_wrap=True)
     with carried_out("train", flags, console) as run:
         trained = run.to_float()
@@ -54,16 +50,8 @@ def train(flags: dict[str, str]) -> None:
     console.print(f"Weights are in {folder.fp32}; {how} goes on with them.", markup=False)
 
 
-@with_recipe_flags("quantize")
-def quantize(flags: dict[str, str]) -> None:
-    """Train a model with quantizers and convert it. Writes checkpoints, float/, int8/, mobile/, fp32/ and report.json.
-
-    Starts from --pretrained_fp32_model. Without it, a float model is trained first (--float_epochs, --float_lr) and
-    kept as fp32.safetensors; --float_epochs 0 quantizes from random weights. With --analysis it looks at the float model,
-    writes what it found, and ends; with --use_pact true it then starts from that.
-
-    Flags may be written with - in place of _.
-    """
+def run_quantize(flags: dict[str, str]) -> None:
+    """Training with quantizers and all that comes of it; or an analysis alone, where that was asked for."""
     console = Console(highlight=False, soft_wrap=True)
     with carried_out("quantize", flags, console) as run:
         looks = run.components.recipe.quantize.analysis

@@ -1,7 +1,7 @@
 """``quaver verify``: does the artefact compute what was trained?"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -11,11 +11,9 @@ from quaver.cli.flags import JsonFile, Threads, with_flags_of
 from quaver.cli.image_source import Source, image_size_of, open_batches
 from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.machine.cpu import cpu
-from quaver.measure.verify import Verification, verdict
-from quaver.measure.verify import verify as run_verify
-from quaver.program.storage import load
-from quaver.runtime.artefact import find
-from quaver.runtime.trial import tried
+
+if TYPE_CHECKING:
+    from quaver.measure.verify import Verification
 
 
 @with_flags_of(Source, "source")
@@ -47,6 +45,11 @@ def verify(
     json_path: JsonFile = None,
 ) -> None:
     """Run the same images through the simulation and the real engine. Exit code 1 where any tensor differs."""
+    from quaver.measure.verify import verify as run_verify
+    from quaver.program.storage import load
+    from quaver.runtime.artefact import find
+    from quaver.runtime.trial import tried
+
     console = Console()
     refuse_unwritable(json_path)
     simulated = load(program)
@@ -72,8 +75,10 @@ def verify(
         raise typer.Exit(1)
 
 
-def show(console: Console, result: Verification) -> None:
+def show(console: Console, result: "Verification") -> None:
     """The findings, and the verdict in its colour."""
+    from quaver.measure.verify import verdict
+
     for line in result.lines():
         console.print(line, highlight=False, markup=False)
     for line in verdict(result.failures):

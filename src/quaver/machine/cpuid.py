@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 # A function of leaf, subleaf, and four numbers to write to, as C calls it on Linux.
 _CODE = bytes.fromhex(
     "f3 0f 1e fa"  # endbr64: some systems let calls land on nothing else
@@ -45,6 +43,8 @@ def cpuid(leaf: int, subleaf: int = 0) -> Registers | None:
         code = _executable(_CODE)
     except OSError:  # a hardened system may run no code but what was installed
         return None
+    import numpy as np  # which gives the address of memory that may only be read; most processors are never asked
+
     _SIGNATURE(np.frombuffer(code, np.uint8).ctypes.data)(leaf, subleaf, ctypes.addressof(answer))
     return Registers(*answer)
 

@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-import torch
-from torch.utils import _pytree as pytree
-
 from quaver.engines import suffixes
-from quaver.program.storage import JSON_NAME, load
 from quaver.runtime.runner import Array, Input, Runner
 
 
 def is_program_alone(folder: Path) -> bool:
     """Whether a folder holds a program, as ``quaver convert`` leaves it in ``float/``, and no file for an engine."""
-    return (folder / JSON_NAME).is_file() and not any(file.suffix in suffixes() for file in folder.iterdir())
+    if not folder.is_dir() or any(file.suffix in suffixes() for file in folder.iterdir()):
+        return False
+    from quaver.program.storage import JSON_NAME
+
+    return (folder / JSON_NAME).is_file()
 
 
 class ProgramRunner(Runner):
@@ -21,6 +21,10 @@ class ProgramRunner(Runner):
     engine = "PyTorch"
 
     def __init__(self, folder: Path, threads: int) -> None:
+        import torch
+
+        from quaver.program.storage import load
+
         self.program = load(folder).eval()
         self.inputs = [
             Input(taken.name, taken.shape, torch.empty((), dtype=taken.dtype).numpy().dtype)
@@ -30,6 +34,9 @@ class ProgramRunner(Runner):
 
     def infer(self, batch: list[Array]) -> list[Array]:
         """The program's own call, its results in order."""
+        import torch
+        from torch.utils import _pytree as pytree
+
         before = torch.get_num_threads()
         torch.set_num_threads(self.threads)
         try:

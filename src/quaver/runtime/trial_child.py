@@ -11,7 +11,6 @@ import sys
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
 IDLE = 60  # seconds without work after which the process ends itself; it is soon started again
 
@@ -20,8 +19,6 @@ def main() -> None:
     """Run what is asked for until nobody asks any more."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what engines print is no answer
-    for package in ("quaver", "quaver.config", "quaver.program", "quaver.runtime"):
-        _without_its_init(package)
     signal.alarm(IDLE)
     for line in sys.stdin:
         signal.alarm(0)
@@ -36,13 +33,6 @@ def _run(engine: str, file: str) -> None:
 
     run = import_module(engine).ENGINE.load(Path(file), threads=1)
     run(*(np.zeros([2 if size is None else size for size in port.shape], port.dtype) for port in run.inputs))
-
-
-def _without_its_init(package: str) -> None:
-    """Let the modules of a package be imported without the package's own, which would import torch: for two seconds."""
-    bare = ModuleType(package)
-    bare.__path__ = [str(Path(__file__).parents[1].joinpath(*package.split(".")[1:]))]
-    sys.modules[package] = bare
 
 
 if __name__ == "__main__":

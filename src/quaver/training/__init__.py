@@ -1,6 +1,13 @@
 """The trainer, and what a loop of one's own can use of it."""
 
-from quaver.training.across_ranks import across_ranks
-from quaver.training.compiled import compile_training
+from typing import TYPE_CHECKING
+
+from quaver.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from quaver.training.across_ranks import across_ranks
+    from quaver.training.compiled import compile_training
+
+on_demand(__name__, {"across_ranks": "across_ranks", "compiled": "compile_training"})
 
 __all__ = ["across_ranks", "compile_training"]
