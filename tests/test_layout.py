@@ -40,6 +40,7 @@ ORDER = [
     "calibration",
     "runtime",
     "onnx",
+    "xnnpack",
     "engines/*",
     "export",
     "eager",

@@ -10,11 +10,11 @@ from torch import Tensor, fx, nn
 from torch.fx.passes.infra.pass_base import PassResult
 
 from quaver.engines.engine import WriteOptions
-from quaver.engines.executorch.partitioning import float_weights, for_xnnpack, shapes, split
 from quaver.engines.executorch.runner import FACTS, sealed
 from quaver.errors import EngineError, QuaverWarning, StageError
 from quaver.log_suppression import silenced
 from quaver.program import Program, Stage
+from quaver.xnnpack.partitioning import float_weights, for_xnnpack, shapes, split
 
 _ODD = 97
 """A batch that no model has anywhere by chance."""
