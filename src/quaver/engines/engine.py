@@ -36,8 +36,8 @@ class Engine:
     quantizer between the two would be simulated and never executed. ``rounds_products``: it computes a product on integers
     only where the result is quantized at once. ``saturates``: on some processors it adds two products in 16 bits.
 
-    ``shows_inside``: it shows its tensors, and tells what it executes. ``weights``: what the file is called that holds them
-    beside a model, if one does. ``remedy``: what to try where it died.
+    ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``weights``: what the file is called
+    that holds them beside a model, if one does. ``remedy``: what to try where it died.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Engine:
     fuses_add = False
     rounds_products = False
     shows_inside = False
+    tells_layers = False
     saturates = False
     weights = ""
     remedy = "Run it on another engine, or install another version of this one."
@@ -116,7 +117,7 @@ class Engine:
 
     def profile(self, file: Path, threads: int, batch: int, rounds: int) -> "Profile | None":
         """What the engine executes for a random batch, layer by layer; None where it does not tell."""
-        return self._part("inspection").profile(file, threads, batch, rounds) if self.shows_inside else None
+        return self._part("inspection").profile(file, threads, batch, rounds) if self.tells_layers else None
 
     def _part(self, name: str) -> Any:
         return import_module(f"{type(self).__module__}.{name}")
