@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 import sys
+from collections import OrderedDict
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,8 @@ def test_copies_and_pickles_are_equal(kind):
 
 
 def test_every_option_of_the_config_reaches_the_passes():
-    program = quaver.quant_aware(nn.Conv2d(3, 4, 3), OTHERS, example_inputs=(torch.randn(1, 3, 8, 8),))
+    model = nn.Sequential(OrderedDict(head=nn.Conv2d(3, 4, 3)))
+    program = quaver.quant_aware(model, OTHERS, example_inputs=(torch.randn(1, 3, 8, 8),))
 
     for kind, step in zip((QuantizationTransformPass, AddQuantDequantPass), program.history, strict=True):
         assert [name for name in OTHERS if name in options_of(kind) and f"{name}={OTHERS[name]!r}" not in step.words()] == []

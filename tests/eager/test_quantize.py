@@ -408,6 +408,7 @@ def compiled(net):
     return torch.compile(net, backend="eager")
 
 
+@pytest.mark.filterwarnings("ignore:not_quant_pattern. 'orig'")
 def test_a_compiled_model_is_quantized_and_given_back_as_the_plain_one_is(net):
     quanter = quaver.QAT({"not_quant_pattern": "orig", "layer_bits": {"conv": 4}})
 

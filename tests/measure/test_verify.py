@@ -124,6 +124,58 @@ def test_every_output_counts(two_heads, batches):
     assert changed.largest_difference > 10
 
 
+class BoxesAndMap(nn.Module):
+    """What detectors and segmenters give: numbers per box, and a map of classes."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.boxes, self.map = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 6, 1), nn.Conv2d(8, 5, 1)
+
+    def forward(self, x):
+        x = torch.relu(self.body(x))
+        return self.boxes(x).flatten(2), self.map(x)
+
+
+@pytest.fixture(scope="module")
+def boxes_and_map(tmp_path_factory, batches):
+    torch.manual_seed(0)
+    qat = quaver.quant_aware(BoxesAndMap(), example_inputs=(torch.randn(2, 3, 8, 8),)).train()
+    qat(batches[0][0])
+    frozen = quaver.convert(qat)
+    return frozen, quaver.export(frozen, tmp_path_factory.mktemp("boxes"))
+
+
+def test_outputs_that_are_no_class_scores_are_counted_in_what_they_hold(boxes_and_map, batches):
+    targets = [[{"boxes": torch.zeros(2, 4), "labels": torch.ones(2)}] * len(images) for images, _ in batches]
+    pairs = [(images, target) for (images, _), target in zip(batches, targets, strict=True)]
+
+    result = quaver.verify(*boxes_and_map, pairs)
+
+    assert result.passed
+    assert [(output.unit, output.counted) for output in result.output_agreement] == [("values", 5832), ("pixels", 972)]
+    assert result.accuracy_deployed is None
+    assert "agreement  'output_1': 100.0000% of 972 pixels have the same class" in str(result)
+    assert "labels are not a class for each image" in result.note
+
+
+def test_the_task_says_what_the_threshold_is_for(boxes_and_map, batches):
+    frozen, artefact = boxes_and_map
+    other = copy.deepcopy(frozen)
+    with torch.no_grad():
+        other.state_dict()["map.bias"][0] += 100
+    images = [images for images, _ in batches]
+
+    def agreement_fails(task):
+        failures = quaver.verify(other, artefact, images, task=task, allow_share=1).failures
+        return any(failure.startswith("agreement") for failure in failures)
+
+    assert agreement_fails("segmentation")
+    assert not agreement_fails("detection")
+    assert not agreement_fails(None)
+    with pytest.raises(quaver.errors.ConfigError, match="task"):
+        quaver.verify(frozen, artefact, images, task="segmenting")
+
+
 def test_a_float_program_and_no_batches_are_refused(frozen, artefact):
     model = nn.Conv2d(3, 4, 3)
 

@@ -66,14 +66,23 @@ def test_print_has_a_line_for_every_op(stages, stage):
     title, header, *lines = str(program).splitlines()
 
     records = program.ops()
-    quantized = sum(op.quantized for op in records)
     assert title.startswith(f"Program ({program.stage.value}")
-    assert title.endswith(f": {quantized} of {len(records)} ops quantized")
     assert header.split() == ["op", "type", "precision", "thresholds", "why"]
     assert [line.split()[:3] for line in lines] == [
         [op.name, op.type, "int8" if op.quantized else "float"] for op in records
     ]
     assert all(op.reason in line for op, line in zip(records, lines, strict=True))
+
+
+def test_the_headline_counts_layers_first_and_then_the_rest(program, trained):
+    first = str(trained).splitlines()[0]
+
+    types = {op.name: op for op in trained.ops()}
+    assert first.startswith("Program (prepared): 4 of 4 convolutions and linear layers in int8, ")
+    assert first.endswith(" in float")
+    assert sum(int(part.split()[0]) for part in first.split(": ")[1].split(", ")) == len(types)
+    assert str(program).splitlines()[0].startswith("Program (float): 0 of 4 convolutions and linear layers in int8, ")
+    assert "folded" not in str(program).splitlines()[0]
 
 
 def test_print_says_that_a_view_is_one(stages):

@@ -78,6 +78,7 @@ def reworded(monkeypatch):
 
 
 @pytest.mark.usefixtures("reworded")
+@pytest.mark.filterwarnings("ignore:not_quant_pattern. 'nowhere'")
 def test_skip_patterns_are_found_whatever_the_sentence(program):
     prepared = quaver.quant_aware(program, {"not_quant_pattern": ["stem", "nowhere"]})
 

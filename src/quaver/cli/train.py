@@ -96,9 +96,9 @@ def show_converted(console: Console, run: TrainingRun, report: dict[str, Any]) -
     names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", deployed_title(report): "deployed"}
     show(console, run.components, report, names, {"fp32": "fp32/", "int8": "float/ and int8/", "deployed": "int8/"})
     if "agreement" in report:
-        console.print(
-            f"The engine agrees with the simulation on {report['agreement']:.2%} of {report['verified_images']} images."
-        )
+        values = "" if report["agreement_unit"] == "images" else "the values for "
+        count = report["verified_images"]
+        console.print(f"The engine agrees with the simulation on {report['agreement']:.2%} of {values}{count} images.")
     for sentence in report.get("left_out", []):
         warn(console, sentence)
     if missing := without_mobile_file(folder.path):

@@ -24,6 +24,13 @@ def verify(
     artefact: Annotated[Path, typer.Argument(help="The exported model, or its folder.")],
     source: Source,
     threshold: Annotated[float, typer.Option(help="Least agreement, where outputs are class scores.", min=0, max=1)] = 0.999,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="What the outputs are for: classification, segmentation, detection, embedding or regression. Without it, "
+            "their shapes say whether they hold classes, maps of classes or values."
+        ),
+    ] = None,
     allow_steps: Annotated[
         float | None,
         typer.Option(
@@ -53,6 +60,7 @@ def verify(
         layers=layers,
         threads=threads,
         threshold=threshold,
+        task=task,
         allow_steps=allow_steps,
         allow_share=allow_share,
     )

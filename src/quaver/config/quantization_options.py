@@ -1,12 +1,13 @@
 """The options of quantization, each declared once: the configs, the passes, recipes and the command line inherit them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from quaver.checking import NameIn, Rule, boolean, check, one_of, or_none, rate, several, texts, whole
 from quaver.config.layer_bits import LayerBits, as_pairs, layer_bits
 from quaver.config.options import Checked, option, rules_of
+from quaver.config.scopes import CUSTOMARY, warn_of_unmatched
 from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import ConfigError
 from quaver.grid import BITS
@@ -79,7 +80,7 @@ class SharedOptions(SaturationOption, WeightOptions, ActivationOptions):
     """What the configs and a recipe have in common, under the same names."""
 
     not_quant_pattern: str | list[str] | tuple[str, ...] = option(
-        ("skip_quant",), texts(), "Ops with one of these in their scope stay float; ^ and $ are the ends of the scope."
+        (CUSTOMARY,), texts(), "Ops with one of these in their scope stay float; ^ and $ are the ends of the scope."
     )
     quant_weight_only: bool = option(False, boolean(), "Weights become integers, activations stay float.")
 
@@ -122,3 +123,9 @@ class ConfigOptions(SharedOptions, WeightRange, QuantizerOptions):
     def patterns(self) -> tuple[str, ...]:
         """``not_quant_pattern`` as a tuple."""
         return several(self.not_quant_pattern)
+
+    def warn_of_unmatched(self, scopes: Iterable[str], stacklevel: int) -> None:
+        """Say which patterns are in no scope of a model: they change nothing."""
+        known = set(scopes)
+        warn_of_unmatched("not_quant_pattern", self.patterns, known, stacklevel + 1)
+        warn_of_unmatched("layer_bits", dict(as_pairs(self.layer_bits)), known, stacklevel + 1)

@@ -1,5 +1,14 @@
 """How a pattern of a config finds ops: by a part of their scope."""
 
+import warnings
+from collections.abc import Iterable
+
+from quaver.checking import nearest
+from quaver.errors import QuaverWarning
+
+CUSTOMARY = "skip_quant"
+"""A pattern for any model, whether or not it has such a scope."""
+
 
 def contains(scope: str, pattern: str) -> bool:
     """Whether a scope contains a pattern, in which ``^`` and ``$`` stand for the scope's two ends.
@@ -8,3 +17,16 @@ def contains(scope: str, pattern: str) -> bool:
     (True, False, True)
     """
     return pattern in f"^{scope}$"
+
+
+def warn_of_unmatched(option: str, patterns: Iterable[str], scopes: Iterable[str], stacklevel: int) -> None:
+    """Say which patterns of an option are in no scope, with the nearest name: most are misspelt."""
+    scopes = set(scopes)
+    for pattern in patterns:
+        if pattern != CUSTOMARY and not any(contains(scope, pattern) for scope in scopes):
+            names = scopes | {part for scope in scopes for part in scope.split(".")}
+            warnings.warn(
+                f"{option}: {pattern!r} is in no layer's name, so it changes nothing.{nearest(pattern.strip('^$'), names)}",
+                QuaverWarning,
+                stacklevel=stacklevel + 1,
+            )

@@ -22,7 +22,7 @@ class Named:
         return self.names[0]
 
     def calls_its_own(self, kind: type[nn.Module]) -> bool:
-        """Whether the layer computes what its class ``known`` computes: nobody has put another forward in the place."""
+        """Whether the layer computes what its class ``kind`` computes: nobody has put another forward in the place."""
         plain = type(self.layer).forward is kind.forward and "forward" not in self.layer.__dict__
         return plain and getattr(type(self.layer), "_conv_forward", None) is getattr(kind, "_conv_forward", None)
 

@@ -83,8 +83,9 @@ class QAT:
         """
         net = net if inplace else copy.deepcopy(_live(net, "quantize"))
         model = _live(net, "quantize")
-        chosen = []
-        for named in named_layers(model):
+        layers, chosen = named_layers(model), []
+        self.config.warn_of_unmatched((name for layer in layers for name in layer.names), stacklevel=2)
+        for named in layers:
             kind = kind_of(named.layer)
             if kind is None or isinstance(named.layer, Swapped) or (kind in ROUNDING and self.why_not(named)):
                 continue

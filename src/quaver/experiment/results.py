@@ -70,9 +70,11 @@ def _deployed(components: Components, folder: RunFolder, int8: Program, engine: 
     """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
     artefact = engine.file_in(folder.path)
     some = _Some(components.test, components.recipe.verify_images)
-    result = verify(int8, artefact, (images for images, _ in some))
+    task = "detection" if isinstance(components.task, Detection) else "classification"
+    result = verify(int8, artefact, (images for images, _ in some), task=task)
     return _named("deployed", components.task.evaluate(load(artefact), some)) | {
         "agreement": result.agreement,
+        "agreement_unit": result.agreement_unit,
         "integers_equal": result.integers_equal,
         "verified_images": result.images,
         **({} if result.passed else {"verify_failures": result.failures}),

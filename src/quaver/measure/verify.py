@@ -11,27 +11,30 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from quaver.checking import check, number
+from quaver.checking import check, number, one_of
 from quaver.engines import Engine, engine_of
 from quaver.errors import InputError, QuaverWarning, StageError
 from quaver.export import form_for
 from quaver.export.comparison import Allowed, Comparison, LayerDifference
 from quaver.machine.cpu import cpu
 from quaver.measure.accuracy import top_k_hits
+from quaver.measure.output_agreement import TASKS, OutputAgreement, OutputCounts, Unit, counts_for
 from quaver.passes import QuantizationFreezePass
 from quaver.program import Program, Stage
 from quaver.runtime import Runner, load
 from quaver.runtime.artefact import find, provenance
 
 SHOWN = 5  # failures in words; `failures` holds all
+_OTHER_LABELS = "labels are not a class for each image, so there is no accuracy"
 
 
 @dataclass(frozen=True)
 class Verification:
     """What `verify` found. ``failures`` says, tensor by tensor, where the engine is not what was trained; `passed`: nowhere.
 
-    ``agreement``: the part of the images for which both give the same class; with several outputs, for which the largest
-    value of each is in the same place. It decides where outputs are class scores, and only there.
+    ``agreement``: of the output that agrees least, the part on which both agree. What it is a part of is said by
+    ``output_agreement``, which holds every output: images or pixels for which both give the same class, or values that are
+    within a step. It decides where outputs are class scores.
 
     ``largest_difference`` is the largest difference between two outputs, in steps of the output scale (the largest logit
     / 127). Accuracies are None without labels. ``layers`` holds every quantized tensor that was compared, ``outputs`` every
@@ -55,11 +58,17 @@ class Verification:
     failures: list[str] = field(default_factory=list)
     excluded: int = 0
     note: str = ""
+    output_agreement: list[OutputAgreement] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
         """Whether the engine computes what was trained."""
         return not self.failures
+
+    @property
+    def agreement_unit(self) -> Unit:
+        """What ``agreement`` is a part of."""
+        return min(self.output_agreement, key=lambda output: output.agreement).unit
 
     @property
     def integers_equal(self) -> float:
@@ -81,7 +90,7 @@ class Verification:
         """Everything as plain values, for JSON."""
         layers = {"first_layer": self.first_layer, "worst_layer": self.worst_layer}
         named = {name: None if layer is None else asdict(layer) for name, layer in layers.items()}
-        return asdict(self) | named | {"integers_equal": self.integers_equal, "passed": self.passed}
+        return asdict(self) | named | {name: getattr(self, name) for name in ("agreement_unit", "integers_equal", "passed")}
 
     def __str__(self) -> str:
         """What was compared, how much of it differs, and the verdict, a line each."""
@@ -97,7 +106,7 @@ class Verification:
             if top1 is not None and top5 is not None:
                 rows.append((title, f"top-1 {top1:.2%}  top-5 {top5:.2%}"))
         rows += [
-            ("agreement", f"{self.agreement:.4%} of the images"),
+            *self._agreements(),
             ("outputs", f"differ by at most {self.largest_difference:.3g} steps of the output scale"),
             *self._integers(),
         ]
@@ -105,6 +114,18 @@ class Verification:
 
     def _left_out(self) -> str:
         return f" ({self.excluded:,} that hold NaN or Inf were left out)" if self.excluded else ""
+
+    def _agreements(self) -> list[tuple[str, str]]:
+        several = len(self.output_agreement) > 1
+        return [
+            (
+                "agreement",
+                (f"{output.name!r}: " if several else "")
+                + output.words()
+                + (f"; relative error {output.relative_error:.2g}" if output.unit == "values" else ""),
+            )
+            for output in self.output_agreement
+        ]
 
     def _integers(self) -> list[tuple[str, str]]:
         first, worst = self.first_layer, self.worst_layer
@@ -144,6 +165,7 @@ def verify(
     threshold: float = 0.999,
     allow_steps: float | None = None,
     allow_share: float = 0.0,
+    task: str | None = None,
 ) -> Verification:
     """Run ``batches`` through ``program`` and through ``artefact`` on its engine, and compare.
 
@@ -155,24 +177,31 @@ def verify(
     The result has `passed` and ``failures``. Every tensor counts: to the last bit where the engine's arithmetic is simulated
     so; elsewhere (behind a sigmoid, say, or a layer in float) an integer may be another where the value it was rounded from
     lies within 1/100 step of the tie. ``allow_steps`` puts another bound in the place of both, ``allow_share`` lets a part
-    of every tensor's integers differ by more. Where outputs are class scores, ``threshold`` is the least agreement.
+    of every tensor's integers differ by more.
+
+    Outputs agree in what they hold: images with the same class (two dimensions), pixels with the same class (maps), values
+    within a step (all others). ``task`` says what shapes alone cannot: classification, segmentation, detection, embedding or
+    regression. Where outputs are class scores, ``threshold`` is the least agreement.
     """
     options = {"threshold": threshold, "allow_share": allow_share, "allow_steps": allow_steps or 0}
     check("verify", options, {"threshold": number(0, 1), "allow_share": number(0, 1), "allow_steps": number(0)})
+    if task is not None:
+        check("verify", {"task": task}, {"task": one_of(*TASKS)})
     file = find(artefact)
     run = load(file, threads)
     engine = engine_of(file, provenance(file))
     ready = _frozen_form(program, engine)
     comparison = Comparison(ready, file, engine, run, Allowed(allow_steps, allow_share), layers=layers, threads=threads)
-    classes = _Classes()
+    tally = _Tally(comparison.output_names, task)
     for batch in batches:
         inputs, labels = _split(batch, len(run.inputs))
         tensors = [torch.as_tensor(value) for value in inputs]
         tensors, labels, excluded = _without_not_finite(tensors, labels, run)
-        classes.excluded += excluded
+        tally.excluded += excluded
         if not excluded or tensors[0].shape[0]:
-            classes.add(*comparison.add(*tensors), labels)
-    return classes.result(str(file), comparison, threshold)
+            images = len(tensors[0]) if tensors[0].dim() else 1
+            tally.add(images, *comparison.add(*tensors), labels)
+    return tally.result(str(file), comparison, threshold)
 
 
 def _frozen_form(program: Program, engine: Engine) -> Program:
@@ -184,11 +213,11 @@ def _frozen_form(program: Program, engine: Engine) -> Program:
     return form_for(program, engine)
 
 
-def _split(batch: Any, inputs: int) -> tuple[list[Any], NDArray[np.int64] | None]:
+def _split(batch: Any, inputs: int) -> tuple[list[Any], Any]:
     """What the model takes, and the labels; with several inputs, a tuple of them stands where images stand."""
     labels = None
     if isinstance(batch, tuple | list) and len(batch) == 2 and (inputs == 1 or isinstance(batch[0], tuple | list)):
-        batch, labels = batch[0], np.asarray(batch[1], np.int64)
+        batch, labels = batch
     if inputs == 1 and isinstance(batch, Tensor | np.ndarray):
         return [batch], labels
     if inputs > 1 and isinstance(batch, tuple | list) and len(batch) == inputs:
@@ -198,9 +227,7 @@ def _split(batch: Any, inputs: int) -> tuple[list[Any], NDArray[np.int64] | None
     raise InputError(f"verify: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
 
 
-def _without_not_finite(
-    tensors: list[Tensor], labels: NDArray[np.int64] | None, run: Runner
-) -> tuple[list[Tensor], NDArray[np.int64] | None, int]:
+def _without_not_finite(tensors: list[Tensor], labels: Any, run: Runner) -> tuple[list[Tensor], Any, int]:
     """The images without those that hold NaN or Inf themselves, of which nothing is to be learnt, and how many those are."""
     bad = [~torch.isfinite(tensor) for tensor in tensors]
     if not any(bool(where.any()) for where in bad):
@@ -209,36 +236,37 @@ def _without_not_finite(
         if not port.shape or (port.shape[0] is not None and bool(where.any())):
             raise InputError(f"verify: input {port.name!r} holds NaN or Inf, and its batch is fixed. Leave this batch out.")
     good = ~torch.stack([where.flatten(1).any(1) for where in bad]).any(0)
-    return [tensor[good] for tensor in tensors], labels if labels is None else labels[good.numpy()], int((~good).sum())
+    classes = _classes(labels)
+    return [tensor[good] for tensor in tensors], labels if classes is None else classes[good.numpy()], int((~good).sum())
 
 
-class _Classes:
+class _Tally:
     """What both make of the images, counted over all batches."""
 
-    def __init__(self) -> None:
-        self.images = self.agreeing = self.labelled = self.excluded = 0
+    def __init__(self, names: Sequence[str], task: str | None) -> None:
+        self.names, self.task = names, task
+        self.images = self.labelled = self.excluded = 0
         self.hits = np.zeros(4, np.int64)  # top-1 and top-5, simulated and deployed
         self.magnitude = 0.0
-        self.are_scores = True
+        self.outputs: list[OutputCounts] = []
+        self.has_other_labels = False
 
-    def add(
-        self, simulated: Sequence[NDArray[Any]], deployed: Sequence[NDArray[Any]], labels: NDArray[np.int64] | None
-    ) -> None:
+    def add(self, images: int, simulated: Sequence[NDArray[Any]], deployed: Sequence[NDArray[Any]], labels: Any) -> None:
         """Count a batch."""
-        self.are_scores &= all(ours.ndim == 2 and ours.shape[1] > 1 for ours in simulated)
-        pairs = [
-            (ours.reshape(len(ours), -1), theirs.reshape(len(theirs), -1))
-            for ours, theirs in zip(simulated, deployed, strict=True)
-        ]
-        self.images += len(pairs[0][0])
-        agrees = [ours.argmax(1) == theirs.argmax(1) for ours, theirs in pairs]
-        self.agreeing += int(np.logical_and.reduce(agrees).sum())
-        for ours, _ in pairs:
+        self.images += images
+        self.outputs = self.outputs or counts_for(self.names, simulated, self.task)
+        for output, ours, theirs in zip(self.outputs, simulated, deployed, strict=True):
+            output.add(ours, theirs)
             self.magnitude = max(self.magnitude, float(np.abs(ours).max(initial=0.0)))
-        if labels is not None:
-            self.labelled += len(labels)
-            both = [(values, k) for values in pairs[0] for k in (1, 5)]
-            self.hits += [int(top_k_hits(values, labels, k).sum()) for values, k in both]
+        if labels is None:
+            return
+        classes = _classes(labels)
+        if classes is None or self.outputs[0].unit != "images" or len(classes) != len(simulated[0]):
+            self.has_other_labels = True
+            return
+        self.labelled += len(classes)
+        both = [(values, k) for values in (simulated[0], deployed[0]) for k in (1, 5)]
+        self.hits += [int(top_k_hits(values, classes, k).sum()) for values, k in both]
 
     def result(self, artefact: str, comparison: Comparison, threshold: float) -> Verification:
         """The findings, and the verdict."""
@@ -249,16 +277,13 @@ class _Classes:
         if 0 < self.labelled < self.images:
             warnings.warn("verify: some batches had no labels; accuracies count the others.", QuaverWarning, stacklevel=3)
         accuracies = [float(hits) / self.labelled if self.labelled else None for hits in self.hits]
-        agreement = self.agreeing / self.images
-        failures = comparison.failures()
-        if self.are_scores and agreement < threshold:
-            failures.append(f"agreement {agreement:.4%} is below {threshold:.4%}")
+        outputs = [output.result() for output in self.outputs]
         return Verification(
             artefact=artefact,
             engine=comparison.run.engine,
             cpu=asdict(cpu()),
             images=self.images,
-            agreement=agreement,
+            agreement=min(output.agreement for output in outputs),
             largest_difference=comparison.largest_difference / (self.magnitude / 127 or 1),
             accuracy_simulated=accuracies[0],
             top5_simulated=accuracies[1],
@@ -266,7 +291,23 @@ class _Classes:
             top5_deployed=accuracies[3],
             layers=comparison.layers(),
             outputs=comparison.results(),
-            failures=failures,
+            failures=comparison.failures() + self._too_little_agreement(outputs, threshold),
             excluded=self.excluded,
-            note=comparison.note,
+            note="; ".join(filter(None, [comparison.note, _OTHER_LABELS if self.has_other_labels else ""])),
+            output_agreement=outputs,
         )
+
+    def _too_little_agreement(self, outputs: list[OutputAgreement], threshold: float) -> list[str]:
+        """Of outputs that are class scores; maps may be others, unless the task says what they are."""
+        deciding = ("images",) if self.task is None else ("images", "pixels")
+        too_little = [output for output in outputs if output.unit in deciding and output.agreement < threshold]
+        return [f"agreement {output.agreement:.4%} is below {threshold:.4%}" for output in too_little]
+
+
+def _classes(labels: Any) -> NDArray[np.int64] | None:
+    """Labels, where they are a class for each image: not boxes, masks or numbers to be predicted."""
+    try:
+        classes = np.asarray(labels)
+    except (ValueError, TypeError):
+        return None
+    return classes.astype(np.int64) if classes.ndim == 1 and classes.dtype.kind in "iu" else None

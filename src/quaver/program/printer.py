@@ -2,6 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from quaver.operators import WEIGHTED
+from quaver.program.reason import ComputedWith, Folded
+from quaver.program.record import OpRecord
+
 if TYPE_CHECKING:
     from quaver.program.program import Program
 
@@ -17,9 +21,21 @@ def table(program: "Program") -> str:
     lines = [
         "  ".join([*(f"{cell:{width}}" for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip() for row in rows
     ]
-    quantized = sum(record.quantized for record in records)
     view = ", evaluation view" if program.for_test else ""
-    return "\n".join([f"Program ({program.stage.value}{view}): {quantized} of {len(records)} ops quantized", *lines])
+    return "\n".join([f"Program ({program.stage.value}{view}): {_headline(records)}", *lines])
+
+
+def _headline(records: list[OpRecord]) -> str:
+    """First what people ask first, whether the layers with most of the work run in int8; then what became of the rest."""
+    layers = [record for record in records if record.type in WEIGHTED]
+    others = [record for record in records if record.type not in WEIGHTED]
+    int8 = sum(record.quantized for record in others)
+    folded = sum(isinstance(record.why, Folded | ComputedWith) for record in others)
+    parts = {"other ops in int8": int8, "folded": folded, "in float": len(others) - int8 - folded}
+    rest = [f"{count} {what}" for what, count in parts.items() if count]
+    return ", ".join(
+        [f"{sum(record.quantized for record in layers)} of {len(layers)} convolutions and linear layers in int8", *rest]
+    )
 
 
 def _number(values: list[float]) -> str:

@@ -85,7 +85,9 @@ def _two(
 def _agreement(figures: Figures) -> Card | None:
     if figures.agreement is None:
         return None
-    lines = [Line("same class", percent(figures.agreement))]
+    lines = [
+        Line("values within a step" if figures.agreement_unit == "values" else "same class", percent(figures.agreement))
+    ]
     if figures.integers_equal is not None:
         lines.append(Line("integers equal", percent(figures.integers_equal)))
     exact = figures.integers_equal == figures.agreement == 1.0

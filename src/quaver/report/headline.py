@@ -26,6 +26,7 @@ class Figures:
     simulated_top5: float | None = None
     deployed_top5: float | None = None
     agreement: float | None = None
+    agreement_unit: str = ""
     integers_equal: float | None = None
     images: int | None = None
     deployed_images: int | None = None
@@ -59,6 +60,7 @@ FROM_REPORT: dict[str, tuple[str, ...]] = {
     "simulated_map50": ("int8_mAP50", "qat_mAP50"),
     "deployed_map50": ("deployed_mAP50",),
     "agreement": ("agreement",),
+    "agreement_unit": ("agreement_unit",),
     "integers_equal": ("integers_equal",),
     "images": ("test_images",),
     "deployed_images": ("verified_images",),
@@ -74,6 +76,7 @@ FROM_VERIFY: dict[str, tuple[str, ...]] = {
     "simulated_top5": ("top5_simulated",),
     "deployed_top5": ("top5_deployed",),
     "agreement": ("agreement",),
+    "agreement_unit": ("agreement_unit",),
     "integers_equal": ("integers_equal",),
     "images": ("images",),
     "deployed_images": ("images",),
