@@ -9,7 +9,7 @@ import quaver
 from mobiles import mobile_program
 from needs import need_litert
 from quaver.engines.litert.writer import serialized
-from quaver.errors import InputError, StorageError
+from quaver.errors import ConfigError, InputError, StorageError
 from quaver.runtime import Input, load, seal
 
 need_litert()
@@ -75,3 +75,17 @@ def test_a_sealed_file_that_litert_cannot_read_is_an_error_with_its_reason(tmp_p
 
     with pytest.raises(StorageError, match=r"model\.tflite: LiteRT cannot run it: .*valid Flatbuffer"):
         load(tmp_path / "model.tflite")
+
+
+def test_images_with_channels_last_go_into_a_file_that_takes_them_so(program, file, tmp_path):
+    last = quaver.export(program, tmp_path, target="litert", input_layout="nhwc")
+
+    run = load(last)
+    assert list(run.interpreter.get_input_details()[0]["shape"]) == [1, 8, 8, 3]
+    assert "TRANSPOSE" not in [op["op_name"] for op in run.interpreter._get_ops_details()][:2]
+    assert np.array_equal(run(batch(5)), load(file)(batch(5)))
+
+
+def test_a_layout_that_an_engine_has_not_is_refused(program, tmp_path):
+    with pytest.raises(ConfigError, match=r"export to onnx.*input_layout"):
+        quaver.export(program, tmp_path, target="onnx", input_layout="nhwc")

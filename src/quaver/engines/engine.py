@@ -29,7 +29,8 @@ class Engine:
 
     ``name``: what configs and artefacts call it. ``package``: the Python package that it is, ``title`` its proper name, and
     ``requirement`` what pip installs. ``suffix``: the file that is written for it; ``reads``: all that it can run.
-    ``folder``: where its file lies in the tree of a conversion.
+    ``folder``: where its file lies in the tree of a conversion. ``input_layouts``: the orders in which its files can take
+    images.
 
     ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
     grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
@@ -47,6 +48,7 @@ class Engine:
     suffix: str
     reads: tuple[str, ...]
     folder = "int8"
+    input_layouts: tuple[str, ...] = ("nchw",)
     op_types: tuple[str, ...]
     unsigned = True
     fuses_add = False
@@ -126,6 +128,7 @@ class Engine:
 class WriteOptions:
     """How files are to be written, and what writers of several engines share while they write one program."""
 
-    def __init__(self, *, same_on_amx: bool = True) -> None:
+    def __init__(self, *, same_on_amx: bool = True, input_layout: str = "nchw") -> None:
         self.same_on_amx = same_on_amx
+        self.input_layout = input_layout
         self.shared: dict[str, Any] = {}

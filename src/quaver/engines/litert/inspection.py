@@ -18,14 +18,14 @@ class RevealingRunner(LiteRTRunner):
 
     def __init__(self, content: bytes, threads: int, shown: list[Any]) -> None:
         super().__init__(content, threads)
-        self.orders = [order for _, order in shown]
+        self.shown = [order for _, order in shown]
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """One call of the interpreter."""
         got = super().run(arrays)
-        own = len(got) - len(self.orders)
+        own = len(got) - len(self.shown)
         details = self.interpreter.get_output_details()[own:]
-        return [*got[:own], *map(_dequantized, got[own:], details, self.orders)]
+        return [*got[:own], *map(_dequantized, got[own:], details, self.shown)]
 
 
 def _dequantized(integers: Array, details: dict[str, Any], order: list[int]) -> Array:

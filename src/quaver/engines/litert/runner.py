@@ -48,6 +48,7 @@ class LiteRTRunner(Runner):
             self.interpreter.allocate_tensors()
         facts = facts_in(content)
         self.inputs = [Input(name, tuple(shape), np.dtype(dtype)) for name, shape, dtype in facts["inputs"]]
+        self.orders = facts["orders"]
         self.places = [port["index"] for port in self.interpreter.get_input_details()]
         self.results = [port["index"] for port in self.interpreter.get_output_details()]
 
@@ -59,8 +60,8 @@ class LiteRTRunner(Runner):
     def run(self, arrays: list[Array]) -> list[Array]:
         """One call of the interpreter."""
         try:
-            for place, array in zip(self.places, arrays, strict=True):
-                self.interpreter.set_tensor(place, array)
+            for place, array, order in zip(self.places, arrays, self.orders, strict=True):
+                self.interpreter.set_tensor(place, np.ascontiguousarray(array.transpose(order)))
             self.interpreter.invoke()
         except (RuntimeError, ValueError) as error:
             raise EngineError(f"LiteRT failed while it ran the model: {error}.") from error

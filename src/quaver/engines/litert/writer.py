@@ -1,6 +1,7 @@
 """A program as a LiteRT file (``.tflite``): integers where XNNPACK takes them, float for the rest."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import fx
 from quaver.engines.engine import WriteOptions
 from quaver.engines.litert import clamps, layers, moves, pointwise, pools
 from quaver.engines.litert.flatbuffer import File
-from quaver.engines.litert.translator import Translator, Value, as_given
+from quaver.engines.litert.translator import Order, Translator, Value, as_given, channels_last
 from quaver.errors import StageError
 from quaver.program import EVAL, Program, Stage
 from quaver.program.quantized_tensors import quantized_tensors
@@ -17,6 +18,7 @@ from quaver.runtime.seal import sealed
 from quaver.xnnpack.one_image import example, refuse_joint_outputs
 from quaver.xnnpack.partitioning import for_xnnpack, shapes
 
+IMAGES = 4  # dimensions
 FACTS = "quaver"  # the file's note that says what Quaver knows of it, as JSON
 KINDS = (layers, clamps, pointwise, pools, moves)
 TRANSLATIONS = {packet: translation for kind in KINDS for packet, translation in kind.TRANSLATIONS.items()}
@@ -24,14 +26,15 @@ TRANSLATIONS = {packet: translation for kind in KINDS for packet, translation in
 
 def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write a program as ``model.tflite``."""
-    file.write_bytes(sealed(serialized(program, origin)))
+    file.write_bytes(sealed(serialized(program, origin, options.input_layout)))
 
 
-def serialized(program: Program, origin: dict[str, Any]) -> bytes:
+def serialized(program: Program, origin: dict[str, Any], input_layout: str = "nchw") -> bytes:
     """The content of a file that computes what a mobile program, or a float one, computes.
 
     It takes one image at a time where the batch is free, and `quaver.runtime` runs larger batches image by image. Its note
-    ``quaver`` says where it comes from, and in which order its tensors lie.
+    ``quaver`` says where it comes from, and in which order its tensors lie. Images come with their channels last where the
+    ``input_layout`` is nhwc.
     """
     if program.stage not in (Stage.MOBILE, Stage.FLOAT):
         raise StageError(f"LiteRT: takes a mobile program, or a float one, and this one is {program.stage.value}.")
@@ -42,11 +45,12 @@ def serialized(program: Program, origin: dict[str, Any]) -> bytes:
     shapes(module, inputs)
     translator = Translator(File(), module, TRANSLATIONS)
     translator.titles = names
-    taken = given(translator, program)
+    taken = given(translator, program, channels_last if input_layout == "nhwc" else as_given)
     translator.run()
     outputs = results(translator)
     facts = {
         "inputs": [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in program.signature.tensors],
+        "orders": [value.order for value in taken.values()],
         "origin": origin,
         "tensors": {name: [value.stored.index, value.order] for name, value in translator.named.items()},
     }
@@ -62,13 +66,14 @@ def titles(program: Program, module: fx.GraphModule) -> dict[fx.Node, str]:
     return {copies[tensor.quantize]: tensor.name for tensor in quantized_tensors(program)}
 
 
-def given(t: Translator, program: Program) -> dict[str, Value]:
-    """The program's inputs, by name."""
+def given(t: Translator, program: Program, order_of: Callable[[int], Order]) -> dict[str, Value]:
+    """The program's inputs, by name; those that are images in this order."""
     nodes = [node for node in t.module.graph.nodes if node.op == "placeholder"]
     for node, leaf in zip(nodes, program.signature.tensors, strict=True):
         shape = [1 if size is None else size for size in leaf.shape]
+        order = order_of(IMAGES) if len(shape) == IMAGES else as_given(len(shape))
         dtype = str(leaf.dtype).removeprefix("torch.")
-        t.values[node] = Value(t.file.tensor(leaf.name, tuple(shape), dtype), as_given(len(shape)))
+        t.values[node] = Value(t.file.tensor(leaf.name, tuple(shape[dim] for dim in order), dtype), order)
     return {leaf.name: t.values[node] for node, leaf in zip(nodes, program.signature.tensors, strict=True)}
 
 
