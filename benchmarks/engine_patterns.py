@@ -50,7 +50,7 @@ def compared(name: str, target: str, images: int, seed: int, saturation_safe: bo
         step = max(float(outputs[0].abs().max()) / 127, 1e-9)
         # as deployed, and turned inside out: an engine may compute otherwise when it has to show its inside
         pairs = [(outputs[0].numpy() / step, quaver.runtime.load(file)(x.numpy()) / step)]
-        if target != "executorch":  # which does not show it
+        if ENGINES[target].shows_inside:
             _, whole = Inside.of(file, ours.scales).run(x.numpy())
             pairs += [(integers[name], whole[name]) for name in whole]
     differences = [np.abs(expected - got) for expected, got in pairs]

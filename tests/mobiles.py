@@ -4,10 +4,10 @@ import torch
 from torch import nn
 
 import quaver
-from quaver.engines.executorch.lowering import XNNPACKLowering
 from quaver.graph.nodes import copy_graph
 from quaver.passes import TransformForMobilePass
 from quaver.program.views import Executable
+from quaver.xnnpack.lowering import XNNPACKLowering
 
 
 class Doubled(nn.Module):

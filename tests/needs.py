@@ -1,6 +1,6 @@
 """What some tests need of the machine: where it is missing they are skipped with a reason, except in CI, where they fail.
 
-QUAVER_NEEDS names what must be there: ``QUAVER_NEEDS="browser cpp executorch"``.
+QUAVER_NEEDS names what must be there: ``QUAVER_NEEDS="browser cpp executorch litert"``.
 """
 
 import os
@@ -19,3 +19,8 @@ def lacking(name, reason):
 def need_executorch():
     if find_spec("executorch") is None:
         lacking("executorch", "executorch is not installed (pip install 'quaver[executorch]')")
+
+
+def need_litert():
+    if find_spec("ai_edge_litert") is None:
+        lacking("litert", "ai-edge-litert is not installed (pip install 'quaver[litert]')")

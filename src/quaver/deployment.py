@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quaver.engines import ENGINES, mobile_engine
-from quaver.errors import ConversionError, QuaverWarning, StageError
+from quaver.errors import ConversionError, EngineError, QuaverWarning, StageError
 from quaver.export import export_each
 from quaver.files import write_atomically, writing
 from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
@@ -23,8 +23,9 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
 
     ``float/``: the program with integers stored as float32, as trained. ``int8/``: the same stored as int8, and for the
     engines ``int8/model.onnx`` and, where OpenVINO is installed, ``int8/model.xml``. ``mobile/``: the mobile form, and
-    ``mobile/model.pte`` where ExecuTorch is installed. A program may have no mobile form: ``left_out`` is then told why.
-    `without_mobile_file` says where the engine's file is missing.
+    ``mobile/model.pte`` and ``mobile/model.tflite`` where ExecuTorch and LiteRT are installed. A program may have no mobile
+    form, or one that an engine has no words for: ``left_out`` is then told why. `without_mobile_file` says where the
+    engine's file is missing.
     """
     if not isinstance(frozen, Program) or frozen.stage is not Stage.FROZEN:
         raise StageError("write_tree: takes the frozen program that quaver.convert gives.")
@@ -41,7 +42,13 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
         old = f" What is in {folder / 'mobile'} was there before." if (folder / "mobile").exists() else ""
         left_out(f"mobile/ is left out: {error}{old}")
         return written
-    return [*written, save(mobile, folder / "mobile"), *export_each(mobile, _files_in(folder / "mobile"))]
+    written.append(save(mobile, folder / "mobile"))
+    for target, file in _files_in(folder / "mobile").items():
+        try:
+            written += export_each(mobile, {target: file})
+        except EngineError as error:
+            left_out(f"{file} is left out: {error}")
+    return written
 
 
 def write_float_model(program: Program, folder: str | Path) -> list[Path]:

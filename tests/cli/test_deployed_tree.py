@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 import quaver
 from quaver.cli.main import app
 from quaver.data.binary import BinaryWriter
-from quaver.engines import mobile_engine
+from quaver.engines import ENGINES
+from quaver.errors import EngineError
 from quaver.measure.accuracy import top_k_hits
 
 pytest.importorskip("onnx")
@@ -26,7 +27,7 @@ def run(*words):
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
-    """A folder with a trained program, what `quaver convert` made of it without the mobile engine, and a data file."""
+    """A folder with a trained program, what `quaver convert` made of it without the mobile engines, and a data file."""
     place = tmp_path_factory.mktemp("tree")
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 6 * 6, 10))
@@ -34,7 +35,8 @@ def tree(tmp_path_factory):
     trained.train()(IMAGES)
     quaver.save(trained, place / "program")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(mobile_engine()), "can_write", False)
+        for engine in (engine for engine in ENGINES.values() if engine.folder == "mobile"):
+            patch.setattr(type(engine), "can_write", False)
         done = run("convert", place / "program", place / "out")
     assert done.exit_code == 0, done.output
     with BinaryWriter(place / "data.bin", image_shape=(3, 8, 8), classes=10, layout="header") as writer:
@@ -108,3 +110,21 @@ def test_without_the_mobile_engine_a_conversion_says_how_to_get_its_file(tree):
     assert (
         f"pip install 'quaver[executorch]', quaver export {place / 'out' / 'float'} {mobile} --target executorch" in output
     )
+
+
+def test_a_file_that_an_engine_has_no_form_for_is_left_out_with_the_reason(tree, tmp_path, monkeypatch):
+    place, _ = tree
+    refused = "LiteRT: 'cummax': there is no form of it."
+
+    def write(*arguments):
+        raise EngineError(refused)
+
+    monkeypatch.setattr(type(ENGINES["executorch"]), "can_write", False)
+    monkeypatch.setattr(type(ENGINES["litert"]), "can_write", True)
+    monkeypatch.setattr(type(ENGINES["litert"]), "write", write)
+
+    done = run("convert", place / "program", tmp_path / "out")
+
+    assert done.exit_code == 0, done.output
+    assert f"model.tflite is left out: {refused}".replace(" ", "") in "".join(done.output.split())
+    assert (tmp_path / "out" / "mobile" / "program.json").exists()

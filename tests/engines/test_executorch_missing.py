@@ -4,14 +4,13 @@ import sys
 
 import pytest
 
-from quaver.engines.executorch import runner
 from quaver.errors import EngineError, StorageError
-from quaver.runtime import load
+from quaver.runtime import load, seal
 
 
 def test_without_executorch_the_way_to_install_it_is_said(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "executorch.extension.pybindings", None)
-    (tmp_path / "model.pte").write_bytes(runner.sealed(b"content"))
+    (tmp_path / "model.pte").write_bytes(seal.sealed(b"content"))
 
     with pytest.raises(EngineError, match=r"executorch is not installed.*pip install 'quaver\[executorch\]'"):
         load(tmp_path / "model.pte")
@@ -19,13 +18,13 @@ def test_without_executorch_the_way_to_install_it_is_said(monkeypatch, tmp_path)
 
 def test_damage_is_found_without_executorch(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "executorch.extension.pybindings", None)
-    (tmp_path / "model.pte").write_bytes(runner.sealed(b"content")[1:])
+    (tmp_path / "model.pte").write_bytes(seal.sealed(b"content")[1:])
 
     with pytest.raises(StorageError, match="its checksum differs"):
         load(tmp_path / "model.pte")
 
 
 def test_a_seal_is_taken_off_again(tmp_path):
-    (tmp_path / "model.pte").write_bytes(runner.sealed(b"content"))
+    (tmp_path / "model.pte").write_bytes(seal.sealed(b"content"))
 
-    assert runner.unsealed(tmp_path / "model.pte") == b"content"
+    assert seal.unsealed(tmp_path / "model.pte") == b"content"

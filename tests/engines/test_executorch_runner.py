@@ -13,7 +13,7 @@ from needs import need_executorch
 from quaver.engines.executorch import runner
 from quaver.engines.executorch.writer import serialized
 from quaver.errors import EngineError, InputError, StorageError
-from quaver.runtime import Input, load
+from quaver.runtime import Input, load, seal
 
 need_executorch()
 
@@ -159,7 +159,7 @@ def test_a_foreign_file_is_refused(content, tmp_path):
 
 
 def test_a_sealed_file_that_executorch_cannot_read_is_an_error_with_its_reason(tmp_path, capfd):
-    (tmp_path / "model.pte").write_bytes(runner.sealed(b"no program at all" * 20))
+    (tmp_path / "model.pte").write_bytes(seal.sealed(b"no program at all" * 20))
 
     with pytest.raises(StorageError, match=r"model.pte: ExecuTorch cannot run it: .*rogram"):
         load(tmp_path / "model.pte")

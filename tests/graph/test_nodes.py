@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from graphs import stored
-from quaver.engines.executorch.lowering import weight_in_int8
 from quaver.graph.nodes import activation_inputs, clamp_bounds, facts, type_of, weight_of
 from quaver.operators import UNKNOWN
+from quaver.xnnpack.lowering import weight_in_int8
 
 aten = torch.ops.aten
 quantized = torch.ops.quantized_decomposed

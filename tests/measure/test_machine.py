@@ -65,7 +65,7 @@ def test_engines_have_a_version_or_a_way_to_get_them(path, monkeypatch):
 
     found = facts("engines")
 
-    assert list(found) == ["torch", "openvino", "onnxruntime", "executorch"]
+    assert list(found) == ["torch", "openvino", "onnxruntime", "executorch", "ai_edge_litert"]
     assert found["torch"].found == version("torch")
     assert (found["executorch"].state, found["executorch"].found) == ("no", "")
     assert found["executorch"].remedy == "pip install 'quaver[executorch]'"

@@ -16,7 +16,7 @@ from torch import nn
 
 import quaver
 from limits import AN_HOUR
-from needs import need_executorch
+from needs import need_executorch, need_litert
 from quaver.errors import EngineError, InputError
 from quaver.runtime.pool import Pool, at_once
 
@@ -33,8 +33,10 @@ def program():
     return quaver.convert(qat.eval())
 
 
-@pytest.fixture(scope="module", params=["openvino", "onnx", "executorch"])
+@pytest.fixture(scope="module", params=["openvino", "onnx", "litert", "executorch"])
 def artefact(request, program, tmp_path_factory):
+    if request.param == "litert":
+        need_litert()
     if request.param != "executorch":
         return quaver.export(program, tmp_path_factory.mktemp(request.param), target=request.param)
     need_executorch()

@@ -87,7 +87,7 @@ def run_bench(
         "profiles": profiles,
     }
     for contender in contenders if with_layers or profile else []:
-        if not PACKAGES[contender.engine].shows_inside:
+        if not PACKAGES[contender.engine].tells_layers:
             console.print(
                 f"{contender.name}: no layers to show, this engine does not tell what it executes.", soft_wrap=True
             )

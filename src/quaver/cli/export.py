@@ -24,6 +24,9 @@ def export(
         bool,
         typer.Option("--same_on_amx/--no_same_on_amx", help="The same bits on processors with AMX; without, faster there."),
     ] = True,
+    input_layout: Annotated[
+        str, typer.Option("--input_layout", help="How the file takes images: nchw, or nhwc (litert: channels last).")
+    ] = "nchw",
 ) -> None:
     """Write a program for an engine, open the file again and compare."""
     from quaver.export import export as write
@@ -31,7 +34,7 @@ def export(
 
     console = Console()
     with console.status(f"writing for {target}"):
-        file = write(load(program), out, target=target, same_on_amx=same_on_amx)
+        file = write(load(program), out, target=target, same_on_amx=same_on_amx, input_layout=input_layout)
     console.print(f"{file}: written, opened again and compared.", highlight=False)
 
 

@@ -29,15 +29,16 @@ class Engine:
 
     ``name``: what configs and artefacts call it. ``package``: the Python package that it is, ``title`` its proper name, and
     ``requirement`` what pip installs. ``suffix``: the file that is written for it; ``reads``: all that it can run.
-    ``folder``: where its file lies in the tree of a conversion.
+    ``folder``: where its file lies in the tree of a conversion. ``input_layouts``: the orders in which its files can take
+    images.
 
     ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
     grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
     quantizer between the two would be simulated and never executed. ``rounds_products``: it computes a product on integers
     only where the result is quantized at once. ``saturates``: on some processors it adds two products in 16 bits.
 
-    ``shows_inside``: it shows its tensors, and tells what it executes. ``weights``: what the file is called that holds them
-    beside a model, if one does. ``remedy``: what to try where it died.
+    ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``weights``: what the file is called
+    that holds them beside a model, if one does. ``remedy``: what to try where it died.
     """
 
     name: str
@@ -47,11 +48,13 @@ class Engine:
     suffix: str
     reads: tuple[str, ...]
     folder = "int8"
+    input_layouts: tuple[str, ...] = ("nchw",)
     op_types: tuple[str, ...]
     unsigned = True
     fuses_add = False
     rounds_products = False
     shows_inside = False
+    tells_layers = False
     saturates = False
     weights = ""
     remedy = "Run it on another engine, or install another version of this one."
@@ -116,7 +119,7 @@ class Engine:
 
     def profile(self, file: Path, threads: int, batch: int, rounds: int) -> "Profile | None":
         """What the engine executes for a random batch, layer by layer; None where it does not tell."""
-        return self._part("inspection").profile(file, threads, batch, rounds) if self.shows_inside else None
+        return self._part("inspection").profile(file, threads, batch, rounds) if self.tells_layers else None
 
     def _part(self, name: str) -> Any:
         return import_module(f"{type(self).__module__}.{name}")
@@ -125,6 +128,7 @@ class Engine:
 class WriteOptions:
     """How files are to be written, and what writers of several engines share while they write one program."""
 
-    def __init__(self, *, same_on_amx: bool = True) -> None:
+    def __init__(self, *, same_on_amx: bool = True, input_layout: str = "nchw") -> None:
         self.same_on_amx = same_on_amx
+        self.input_layout = input_layout
         self.shared: dict[str, Any] = {}

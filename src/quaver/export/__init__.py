@@ -26,29 +26,40 @@ from quaver.runtime.trial import tried
 _UNTOUCHED = "What was there is untouched."
 
 
-def export(program: Program, path: str | Path, target: str = DEFAULT.name, *, same_on_amx: bool = True) -> Path:
+def export(
+    program: Program,
+    path: str | Path,
+    target: str = DEFAULT.name,
+    *,
+    same_on_amx: bool = True,
+    input_layout: str = "nchw",
+) -> Path:
     """Write a program for an engine, open the file again, compare, and give its path.
 
     ``path`` is a folder, or the file itself with the engine's suffix: ``.xml`` (openvino), ``.onnx`` (onnx), ``.pte``
-    (executorch, which needs the extra of that name). Weights are stored as int8. ``<file>.json`` beside it says where it
-    comes from. If anything fails, what was at ``path`` before is still there, and nothing else.
+    (executorch) and ``.tflite`` (litert); the last two need the extras of these names. Weights are stored as int8.
+    ``<file>.json`` beside it says where it comes from. If anything fails, what was at ``path`` before is still there, and
+    nothing else.
 
     ``same_on_amx``: an OpenVINO file gives the simulation's bits on processors with AMX, too. Without it, signed tensors
     are stored there as OpenVINO would choose: faster by a tenth or more where there are many, and another integer once in
-    some hundred thousand. It changes nothing on other processors.
+    some hundred thousand. It changes nothing on other processors. ``input_layout="nhwc"``: the file (of litert) takes images
+    with their channels last; `quaver.runtime` gives it them so, and takes them as the model does.
     """
-    (file,) = export_each(program, {target: path}, same_on_amx=same_on_amx)
+    (file,) = export_each(program, {target: path}, same_on_amx=same_on_amx, input_layout=input_layout)
     return file
 
 
-def export_each(program: Program, paths: Mapping[str, str | Path], *, same_on_amx: bool = True) -> list[Path]:
+def export_each(
+    program: Program, paths: Mapping[str, str | Path], *, same_on_amx: bool = True, input_layout: str = "nchw"
+) -> list[Path]:
     """`export` for several engines, by name; what their files have in common is made once. All are written, or none."""
-    options = WriteOptions(same_on_amx=same_on_amx)
+    options = WriteOptions(same_on_amx=same_on_amx, input_layout=input_layout)
     drafts: dict[Path, Path] = {}
     files: list[Path] = []
     with ExitStack() as stack:
         for target, path in paths.items():
-            file, ready = _checked(program, path, target)
+            file, ready = _checked(program, path, target, input_layout)
             with writing(file.parent, _UNTOUCHED):
                 if file.parent not in drafts:
                     drafts[file.parent] = stack.enter_context(draft_in(file.parent))
@@ -63,9 +74,10 @@ def export_each(program: Program, paths: Mapping[str, str | Path], *, same_on_am
     return files
 
 
-def _checked(program: Program, path: str | Path, target: str) -> tuple[Path, Program]:
+def _checked(program: Program, path: str | Path, target: str, input_layout: str) -> tuple[Path, Program]:
     """The file to be written, and the program in the form for it, if both can be."""
     check("export", {"target": target}, {"target": one_of(*ENGINES)})
+    check(f"export to {target}", {"input_layout": input_layout}, {"input_layout": one_of(*ENGINES[target].input_layouts)})
     if not isinstance(program, Program):
         raise StageError(f"export: takes a program from quaver.convert, not {type(program).__name__}.")
     return _file(Path(path), ENGINES[target]), form_for(program, ENGINES[target])

@@ -53,7 +53,7 @@ def layers(path: Path, engine: str, *, threads: int = 1, batch: int = 1, rounds:
     """Every layer that the engine executed for a random batch, in its order; times are over ``rounds`` calls."""
     profile = by_package(engine).profile(path, threads, batch, rounds)
     if profile is None:
-        telling = " and ".join(candidate.package for candidate in ENGINES.values() if candidate.shows_inside)
+        telling = " and ".join(candidate.package for candidate in ENGINES.values() if candidate.tells_layers)
         raise EngineError(f"{path}: {engine} does not tell what it executes. Layers are shown for {telling}.")
     names, whole = _Names(profile.file, path), sum(layer.microseconds for layer in profile.layers) or 1.0
     return [

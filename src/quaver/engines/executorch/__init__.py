@@ -33,7 +33,7 @@ class ExecuTorch(Engine):
 
     def rewrite(self, program: "Program") -> "Program":
         """Signed int8 everywhere, and every op's result rounded."""
-        from quaver.engines.executorch.mobile_form import mobile_form
+        from quaver.xnnpack.mobile_form import mobile_form
 
         return mobile_form(program)
 

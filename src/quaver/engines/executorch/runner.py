@@ -4,7 +4,6 @@ A ``.pte`` file of ours ends with a seal, a checksum of all before it, which Exe
 bit changed, ExecuTorch 1.4 crashes now and then, and now and then it gives a wrong answer.
 """
 
-import hashlib
 import json
 import os
 from contextlib import redirect_stderr
@@ -18,10 +17,11 @@ import torch
 
 from quaver.errors import EngineError, StorageError
 from quaver.log_suppression import silenced
+from quaver.runtime.pieces import in_pieces
 from quaver.runtime.runner import Array, Input, Runner
+from quaver.runtime.seal import unsealed
 
 FACTS = "quaver"  # the method of a file that gives what Quaver wrote about it, as JSON
-_SEAL, _SEALED = b"QUAVERPT", len(b"QUAVERPT") + hashlib.sha256().digest_size
 
 
 class ExecuTorchRunner(Runner):
@@ -51,18 +51,7 @@ class ExecuTorchRunner(Runner):
             if self.pool is not _POOL.current:
                 with redirect_stderr(StringIO()):
                     self.load()
-            return self.run_pieces(batch)
-
-    def run_pieces(self, batch: list[Array]) -> list[Array]:
-        """The batch cut into single images, and the results put together again."""
-        free = [port.shape[:1] == (None,) for port in self.inputs]
-        if not any(free):
-            return self.run(batch)
-        pieces = [
-            self.run([array[index : index + 1] if is_free else array for array, is_free in zip(batch, free, strict=True)])
-            for index in range(len(batch[free.index(True)]))
-        ]
-        return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
+            return in_pieces(self.run, self.inputs, batch)
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """One call of the method, with copies: it wants memory that it may write to."""
@@ -131,24 +120,3 @@ def load(path: Path, threads: int) -> ExecuTorchRunner:
             complaints = [line for line in log.getvalue().splitlines() if not line.startswith(("[cpuinfo", "[threadpool"))]
             reason = next(iter(complaints), str(error))
             raise StorageError(f"{path}: ExecuTorch cannot run it: {reason}. Export the program again.") from error
-
-
-def sealed(content: bytes) -> bytes:
-    """The content of a file with the seal behind it."""
-    return content + _SEAL + hashlib.sha256(content).digest()
-
-
-def unsealed(path: Path) -> bytes:
-    """The content of a file that Quaver wrote and nobody changed."""
-    try:
-        whole = path.read_bytes()
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be read: {error}.") from error
-    content, seal = whole[:-_SEALED], whole[-_SEALED:]
-    if not seal.startswith(_SEAL):
-        raise StorageError(f"{path}: the file was cut off, or Quaver did not write it. Export the program again.")
-    if sealed(content) != whole:
-        raise StorageError(
-            f"{path}: the file is damaged: its checksum differs from the one saved. Export the program again."
-        )
-    return content

@@ -10,14 +10,13 @@ from torch import Tensor, fx, nn
 from torch.fx.passes.infra.pass_base import PassResult
 
 from quaver.engines.engine import WriteOptions
-from quaver.engines.executorch.partitioning import float_weights, for_xnnpack, shapes, split
-from quaver.engines.executorch.runner import FACTS, sealed
+from quaver.engines.executorch.runner import FACTS
 from quaver.errors import EngineError, QuaverWarning, StageError
 from quaver.log_suppression import silenced
 from quaver.program import Program, Stage
-
-_ODD = 97
-"""A batch that no model has anywhere by chance."""
+from quaver.runtime.seal import sealed
+from quaver.xnnpack.one_image import example, refuse_joint_outputs
+from quaver.xnnpack.partitioning import float_weights, for_xnnpack, split
 
 
 def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
@@ -48,7 +47,7 @@ def lowered(program: Program, origin: dict[str, Any] | None = None) -> Any:
             f"ExecuTorch: takes a mobile program, or a float one, and this one is {program.stage.value}. "
             "TransformForMobilePass makes a mobile program of a frozen one."
         )
-    refuse_joint_outputs(program)
+    refuse_joint_outputs(program, "ExecuTorch")
     with silenced():
         try:
             from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
@@ -127,27 +126,6 @@ def is_named(node: Any, name: str) -> bool:
 def has_order_of(node: fx.Node, other: Any) -> bool:
     """Whether two tensors lie in memory alike."""
     return bool(node.meta["val"].dim_order() == other.meta["val"].dim_order())
-
-
-def example(program: Program, batch: int) -> tuple[Tensor, ...]:
-    """Zeros in the shapes that the program takes, with this batch where it is free."""
-    return tuple(
-        torch.zeros([batch if size is None else size for size in leaf.shape], dtype=leaf.dtype)
-        for leaf in program.signature.tensors
-    )
-
-
-def refuse_joint_outputs(program: Program) -> None:
-    """A file that takes one image at a time cannot give a result for a batch as a whole."""
-    if not program.signature.dynamic_batch:
-        return
-    module = program.graph_module()
-    for position, shape in enumerate(shapes(module, example(program, _ODD))):
-        if not shape or shape[0] != _ODD:
-            raise EngineError(
-                f"ExecuTorch: output {position} of the model has no batch in front, and a .pte file runs one image at a "
-                "time. Let the model give a result per image."
-            )
 
 
 def facts_about(program: Program, origin: dict[str, Any] | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ class ONNXRuntime(Engine):
     rounds_products = True
     saturates = True
     shows_inside = True
+    tells_layers = True
     weights = "{name}.data"  # where others store them
     remedy = "Run it on another engine (openvino reads it, too), or install another version of onnxruntime."
 

@@ -23,6 +23,7 @@ class OpenVINO(Engine):
     fuses_add = True
     saturates = True
     shows_inside = True
+    tells_layers = True
     weights = "{stem}.bin"
     remedy = (
         f"Set {LIMITS[0]} in the environment, to AVX512_CORE_VNNI or, if that does not help, to AVX2; or export "

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mobiles import mobile_program, nodes
-from quaver.engines.executorch.step_limits import fit_steps
+from quaver.xnnpack.step_limits import fit_steps
 
 
 class Dead(nn.Module):

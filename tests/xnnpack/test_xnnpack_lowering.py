@@ -5,8 +5,8 @@ from torch import nn
 
 import quaver
 from mobiles import Doubled, in_xnnpack_arithmetic, mobile_program, nodes
-from quaver.engines.executorch.lowering import XNNPACKLowering
 from quaver.graph.nodes import is_quantize
+from quaver.xnnpack.lowering import XNNPACKLowering
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """What a mobile program's graph must look like for XNNPACK to take it, with the same integers at every tensor.
 
-ExecuTorch hands ops to XNNPACK by pattern: ``dequantize → op → quantize`` runs in int8, everything else in float. XNNPACK
+Ops are handed to XNNPACK by pattern: ``dequantize → op → quantize`` runs in int8, everything else in float. XNNPACK
 knows one grid, −128 … 127, and does not read the bounds that a quantize op carries.
 """
 
@@ -14,7 +14,6 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from quaver.engines.executorch.lowering import pool_of, weight_in_int8
 from quaver.graph.nodes import (
     activation_inputs,
     argument,
@@ -33,6 +32,7 @@ from quaver.int8.requantize import fitted
 from quaver.operators import packets_of
 from quaver.passes.quantized_ops import pair, quantized
 from quaver.program.views import read
+from quaver.xnnpack.lowering import pool_of, weight_in_int8
 
 aten = torch.ops.aten
 

@@ -3,9 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quaver.engines.executorch import arithmetic
 from quaver.int8 import requantize
 from quaver.int8.requantize import Output
+from quaver.xnnpack import arithmetic
 
 linear = torch.ops.aten.linear.default
 WIDE = Output(1.0, -128, 127)

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mobiles import mobile_program, nodes
-from quaver.engines.executorch.partitioning import float_weights, for_xnnpack, shapes
+from quaver.xnnpack.partitioning import float_weights, for_xnnpack, shapes
 
 pytestmark = pytest.mark.slow
 

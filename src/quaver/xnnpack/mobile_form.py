@@ -3,7 +3,6 @@
 import torch
 from torch import fx
 
-from quaver.engines.executorch.step_limits import fit_steps
 from quaver.errors import StageError
 from quaver.graph.nodes import (
     activation_inputs,
@@ -22,6 +21,7 @@ from quaver.grid import Grid
 from quaver.passes.quantized_ops import pair
 from quaver.program import EVAL, Program, Stage
 from quaver.quantizers.arithmetic import scale_of
+from quaver.xnnpack.step_limits import fit_steps
 
 Parameters = tuple[float, int, int, int, torch.dtype]
 

@@ -1,0 +1,7 @@
+"""A mobile program's graph as LiteRT computes it: as XNNPACK does."""
+
+from quaver.xnnpack.lowering import XNNPACKLowering, exact_nodes
+
+lowering = XNNPACKLowering
+
+__all__ = ["exact_nodes", "lowering"]

@@ -1,0 +1,191 @@
+"""Sums, products and activations."""
+
+from typing import Any
+
+import numpy as np
+from torch import fx
+
+from quaver.engines.litert.clamps import emit_clamped
+from quaver.engines.litert.flatbuffer import Grid
+from quaver.engines.litert.translator import Translation, Translator, Value, as_given, size
+from quaver.graph.nodes import argument
+
+
+def elementwise(op: str, on_integers: bool = False) -> Translation:
+    """An op of two tensors, or of a tensor and a number; on integers if the op can and both are."""
+
+    def translation(t: Translator, node: fx.Node) -> Value:
+        alpha = argument(node, "alpha", 1) if op in ("ADD", "SUB") else 1
+        integers = on_integers and alpha == 1 and all(value in t.values for value in node.args[:2])
+        grid = t.grid_of(node) if integers else None
+        first, second = (t.operand(value, grid) for value in node.args[:2])
+        if alpha != 1:
+            second = t.emit("MUL", [second, t.constant(np.array(alpha, np.float32))], second, f"{t.title(node)}.alpha")
+        return joined(t, op, node, first, second, grid)
+
+    return translation
+
+
+def joined(t: Translator, op: str, node: fx.Node, first: Value, second: Value, grid: Grid | None = None) -> Value:
+    """An op of two tensors of one rank and order; the smaller one is repeated."""
+    rank = max(first.rank, second.rank)
+    main = max((first, second), key=lambda value: (value.rank, size(value.shape)))
+    first, second = (t.ordered(of_rank(t, value, rank), main.order) for value in (first, second))
+    return emit_clamped(t, op, [first, second], t.like(node, main.order), node, grid)
+
+
+def of_rank(t: Translator, value: Value, rank: int) -> Value:
+    """A tensor with dimensions of size 1 in front."""
+    if value.rank == rank:
+        return value
+    more = rank - value.rank
+    if value.array is not None:
+        plain = t.ordered(value, as_given(value.rank))
+        assert plain.array is not None
+        return t.constant(plain.array.reshape([1] * more + list(plain.array.shape)))
+    order = (*range(more), *(dim + more for dim in value.order))
+    return t.reshaped(value, (*[1] * more, *value.stored.shape), order)
+
+
+def unary(op: str, **options: Any) -> Translation:
+    """An op of one tensor, in float."""
+
+    def translation(t: Translator, node: fx.Node) -> Value:
+        x = t.operand(node.args[0])
+        return t.emit(op, [x], x, t.title(node), **options)
+
+    return translation
+
+
+def with_number(t: Translator, op: str, x: Value, number: float, name: str) -> Value:
+    """An op of a tensor and a number."""
+    return t.emit(op, [x, t.constant(np.array(number, np.float32))], x, name)
+
+
+def hardsigmoid(t: Translator, node: fx.Node) -> Value:
+    """``(x + 3) / 6`` between 0 and 1."""
+    x, name = t.operand(node.args[0]), t.title(node)
+    shifted = with_number(t, "ADD", x, 3, f"{name}.shifted")
+    return with_number(t, "DIV", t.emit("RELU6", [shifted], x, f"{name}.clamped"), 6, name)
+
+
+def silu(t: Translator, node: fx.Node) -> Value:
+    """``x · sigmoid(x)``."""
+    x = t.operand(node.args[0])
+    return t.emit("MUL", [x, t.emit("LOGISTIC", [x], x, f"{t.title(node)}.sigmoid")], x, t.title(node))
+
+
+def leaky_relu(t: Translator, node: fx.Node) -> Value:
+    """``x``, or a share of it where it is negative."""
+    x = t.operand(node.args[0])
+    return t.emit("LEAKY_RELU", [x], x, t.title(node), alpha=float(argument(node, "negative_slope")))
+
+
+def gelu(t: Translator, node: fx.Node) -> Value:
+    """The Gaussian error's linear unit."""
+    x = t.operand(node.args[0])
+    return t.emit("GELU", [x], x, t.title(node), approximate=argument(node, "approximate") == "tanh")
+
+
+def mish(t: Translator, node: fx.Node) -> Value:
+    """``x · tanh(log(1 + exp(x)))``: with e = exp(x), x · (e² + 2e) / (e² + 2e + 2), x not beyond 20."""
+    x, name = t.operand(node.args[0]), t.title(node)
+    e = t.emit("EXP", [with_number(t, "MINIMUM", x, 20, f"{name}.limited")], x, f"{name}.exp")
+    both = t.emit("MUL", [e, with_number(t, "ADD", e, 2, f"{name}.shifted")], x, f"{name}.product")
+    share = t.emit("DIV", [both, with_number(t, "ADD", both, 2, f"{name}.divisor")], x, f"{name}.share")
+    return t.emit("MUL", [x, share], x, name)
+
+
+def prelu(t: Translator, node: fx.Node) -> Value:
+    """``x``, or a learned share of it where it is negative."""
+    x = t.operand(node.args[0])
+    slope = t.array(node.args[1]).astype(np.float32)
+    along = t.constant(slope.reshape([1, -1, *[1] * (x.rank - 2)]))
+    return t.emit("PRELU", [x, t.ordered(along, x.order)], x, t.title(node))
+
+
+def softmax(t: Translator, node: fx.Node) -> Value:
+    """Shares along a dimension, which LiteRT wants last."""
+    x, dim = t.operand(node.args[0]), argument(node, "dim")
+    dim = dim % x.rank
+    if x.order[-1] != dim:
+        x = t.ordered(x, (*(other for other in range(x.rank) if other != dim), dim))
+    return t.emit("SOFTMAX", [x], x, t.title(node), beta=1.0)
+
+
+def power(t: Translator, node: fx.Node) -> Value:
+    """``x`` to a number's power."""
+    x, exponent = t.operand(node.args[0]), node.args[1]
+    if exponent == 2:
+        return t.emit("MUL", [x, x], x, t.title(node))
+    return joined(t, "POW", node, x, t.operand(exponent))
+
+
+def normalized(t: Translator, node: fx.Node, x: Value, axes: list[int], eps: float) -> Value:
+    """A tensor less its mean along axes (as it lies), by its deviation there."""
+    name = t.title(node)
+    shape = tuple(1 if place in axes else extent for place, extent in enumerate(x.stored.shape))
+    small = Value(x.stored.__class__(-1, shape, x.stored.dtype), x.order)
+    along = t.integers(axes)
+    mean = t.emit("MEAN", [x, along], small, f"{name}.mean", keepDims=True)
+    centred = t.emit("SUB", [x, mean], x, f"{name}.centred")
+    squares = t.emit("MUL", [centred, centred], x, f"{name}.squares")
+    variance = t.emit("MEAN", [squares, along], small, f"{name}.variance", keepDims=True)
+    factor = t.emit("RSQRT", [with_number(t, "ADD", variance, eps, f"{name}.shifted")], small, f"{name}.factor")
+    return t.emit("MUL", [centred, factor], x, f"{name}.normalized")
+
+
+def layer_norm(t: Translator, node: fx.Node) -> Value:
+    """A norm over the last dimensions."""
+    x, dims = t.operand(node.args[0]), len(argument(node, "normalized_shape"))
+    axes = sorted(x.place(-1 - dim) for dim in range(dims))
+    result = normalized(t, node, x, axes, argument(node, "eps"))
+    for op, parameter in (("MUL", argument(node, "weight")), ("ADD", argument(node, "bias"))):
+        if parameter is not None:
+            result = joined(t, op, node, result, t.operand(parameter))
+    return result
+
+
+def group_norm(t: Translator, node: fx.Node) -> Value:
+    """A norm over groups of channels."""
+    x, count = t.operand(node.args[0]), argument(node, "num_groups")
+    plain = t.ordered(x, as_given(x.rank))
+    apart = t.reshaped(plain, (x.shape[0], count, size(x.shape[1:]) // count), as_given(3))
+    result = normalized(t, node, apart, [2], argument(node, "eps"))
+    result = t.reshaped(result, plain.stored.shape, plain.order)
+    for op, parameter in (("MUL", argument(node, "weight")), ("ADD", argument(node, "bias"))):
+        if parameter is not None:
+            along = t.array(parameter).astype(np.float32).reshape([1, -1, *[1] * (x.rank - 2)])
+            result = joined(t, op, node, result, t.constant(along))
+    return result
+
+
+TRANSLATIONS: dict[str, Translation] = {
+    "add": elementwise("ADD", on_integers=True),
+    "sub": elementwise("SUB", on_integers=True),
+    "mul": elementwise("MUL", on_integers=True),
+    "div": elementwise("DIV"),
+    "maximum": elementwise("MAXIMUM"),
+    "minimum": elementwise("MINIMUM"),
+    "hardswish": unary("HARD_SWISH"),
+    "hardsigmoid": hardsigmoid,
+    "sigmoid": unary("LOGISTIC"),
+    "silu": silu,
+    "leaky_relu": leaky_relu,
+    "gelu": gelu,
+    "elu": unary("ELU"),
+    "tanh": unary("TANH"),
+    "mish": mish,
+    "prelu": prelu,
+    "softmax": softmax,
+    "exp": unary("EXP"),
+    "log": unary("LOG"),
+    "sqrt": unary("SQRT"),
+    "rsqrt": unary("RSQRT"),
+    "abs": unary("ABS"),
+    "neg": unary("NEG"),
+    "square": unary("SQUARE"),
+    "pow": power,
+    "layer_norm": layer_norm,
+    "group_norm": group_norm,
+}
