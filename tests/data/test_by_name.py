@@ -76,6 +76,50 @@ def test_a_folder_of_folders_has_a_class_for_each(folder_set, picture):
     assert np.array_equal(data[1][0].numpy(), read_image(folder_set / "train" / "cat" / "1.png", 96))
 
 
+@pytest.fixture
+def classes(tmp_path, picture):
+    for name, count in (("cat", 12), ("dog", 3), ("eel", 2)):
+        for number in range(count):
+            picture(tmp_path / name / f"{number}.png", number)
+    return tmp_path
+
+
+def files_of(data):
+    return {data.path(index) for index in range(len(data))}
+
+
+def test_of_a_plain_folder_per_class_a_fifth_is_held_out(classes):
+    train, test = (open_dataset("folder", split, data_dir=classes, image_size=32) for split in ("train", "val"))
+
+    assert files_of(train).isdisjoint(files_of(test))
+    assert files_of(train) | files_of(test) == set(classes.rglob("*.png"))
+    assert (train.classes, test.classes) == (3, 3)
+    assert np.bincount(test.labels).tolist() == [2, 1, 1]
+    assert all(
+        data.path(index).parent.name == ("cat", "dog", "eel")[label]
+        for data in (train, test)
+        for index, label in enumerate(data.labels)
+    )
+
+
+def test_which_images_are_held_out_does_not_depend_on_the_seed_or_the_place(classes, tmp_path_factory):
+    moved = tmp_path_factory.mktemp("moved") / "images"
+    before = {path.relative_to(classes) for path in files_of(open_dataset("folder", "val", data_dir=classes, seed=1))}
+    classes.rename(moved)
+
+    after = {path.relative_to(moved) for path in files_of(open_dataset("folder", "val", data_dir=moved, seed=2))}
+
+    assert after == before
+    assert before != {path.relative_to(moved) for path in sorted(moved.rglob("*.png"))[: len(before)]}
+
+
+def test_a_class_of_one_image_cannot_be_split(classes, picture):
+    picture(classes / "fox" / "0.png", 0)
+
+    with pytest.raises(DataError, match=r"fox: there is one image in it"):
+        open_dataset("folder", "train", data_dir=classes)
+
+
 def test_a_class_that_only_validation_has_is_refused(folder_set, picture):
     picture(folder_set / "val" / "horse" / "0.png")
 

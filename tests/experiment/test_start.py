@@ -431,3 +431,6 @@ def test_a_folder_without_weights_is_a_problem_at_once(tmp_path):
 
 def test_an_unknown_layout_is_a_problem(tmp_path: Path):
     assert "its layout is none that is known" in recipe_problems(Recipe(data_dir=str(tmp_path)), "train")[0]
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.JPG").touch()
+    assert dataset_name(Recipe(data_dir=str(tmp_path))) == "folder"

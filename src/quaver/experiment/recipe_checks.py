@@ -8,6 +8,7 @@ from quaver.config.load import Command
 from quaver.config.options import as_written
 from quaver.config.recipe import AS_WEIGHTS, FROM_DATA, Phase, QuantPhase, Recipe
 from quaver.data.by_name import NAMES
+from quaver.data.folder import is_split
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.run_folder import weights_at
 from quaver.models.by_name import canonical
@@ -68,7 +69,8 @@ def _recognized(place: Path) -> str | None:
         "voc": ("Annotations", "VOCdevkit"),
         "folder": ("train",),
     }
-    return next((name for name, files in marks.items() if any((place / file).exists() for file in files)), None)
+    named = next((name for name, files in marks.items() if any((place / file).exists() for file in files)), None)
+    return named or (None if is_split(place) else "folder")
 
 
 def _model(recipe: Recipe) -> list[str]:
