@@ -75,7 +75,7 @@ def quant_aware(
     made = _viewed(all_made, None if config is None else settings, functions) if for_test else next(iter(waiting), None)
     if made is None:
         made = _Made((settings, functions), _prepared(program, settings, functions, optimizer_func))
-        settings.warn_of_unmatched((op.scope for op in made.program.ops()), stacklevel=2)
+        settings.warn_of_unmatched(made.program.scopes(), stacklevel=2)
         all_made.append(made)
     if for_test:
         return made.program.clone(for_test=True)

@@ -255,14 +255,19 @@ class Program(nn.Module):
 
     def ops(self) -> list[OpRecord]:
         """A record per op: name, type, scope, whether it is quantized, why not, thresholds."""
-        if self.records:
-            return list(self.records)
+        return list(self.records) or [self._record(op) for op in self._ops()]
+
+    def scopes(self) -> set[str]:
+        """Where its ops come from."""
+        return {op.scope for op in self.records or self._ops()}
+
+    def _ops(self) -> list[Op]:
         ops_by_name: dict[str, Op] = {}
         for mode in (EVAL, TRAIN):
             for node in self.graphs[mode].nodes if mode in self.graphs else ():
                 if is_op(node):
                     ops_by_name.setdefault(op_of(node).name, op_of(node))
-        return [self._record(op) for op in ops_by_name.values()]
+        return list(ops_by_name.values())
 
     def _record(self, op: Op) -> OpRecord:
         roles = self.placements.roles.get(op.name, {})
