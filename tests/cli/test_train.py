@@ -413,7 +413,7 @@ def test_what_is_trained_for_an_engine_runs_on_it_if_it_is_there(tmp_path, monke
 def test_a_run_whose_engine_computes_something_else_says_so_and_keeps_everything(tmp_path, monkeypatch):
     verify = results.verify
     wrong = ["'relu': 3 of 9 integers differ"]
-    monkeypatch.setattr(results, "verify", lambda *args: replace(verify(*args), failures=wrong))
+    monkeypatch.setattr(results, "verify", lambda *args, **options: replace(verify(*args, **options), failures=wrong))
 
     done = run("quantize", *SMALL, "--float_epochs", "0", "--num_epochs", "1", "--model_save_dir", tmp_path)
 
@@ -496,3 +496,44 @@ def test_a_file_that_is_no_analysis_is_an_error_that_names_it(tmp_path):
 
     assert done.exit_code == 2
     assert "mine.json" in done.output
+
+
+def test_a_target_that_calibration_meets_needs_no_training(quantized, tmp_path):
+    weights = quantized[0] / "one" / "fp32.safetensors"
+    flags = [
+        "--pretrained_fp32_model",
+        weights,
+        "--target_drop",
+        "100",
+        "--verify_images",
+        "0",
+        "--model_save_dir",
+        tmp_path,
+    ]
+
+    done = run("quantize", *SMALL, *flags)
+
+    assert done.exit_code == 0, done.output
+    assert "(the target is met)" in done.output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["way"], report["target_met"], report["target_drop"]) == ("calibrated", True, 100.0)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_run_that_misses_its_target_says_so_and_keeps_everything(quantized, tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "points_lost", lambda *args: 3.0)
+    weights = quantized[0] / "one" / "fp32.safetensors"
+    flags = ["--pretrained_fp32_model", weights, "--target_drop", "2", "--num_epochs", "0", "--verify_images", "0"]
+
+    done = run("quantize", *SMALL, *flags, "--model_save_dir", tmp_path)
+
+    assert done.exit_code == 1
+    assert "int8 loses 3.00 points, and 2 were allowed (--target_drop)." in done.output
+    assert (tmp_path / "int8" / "model.xml").exists()
+
+
+def test_a_target_begins_with_calibration_and_with_nothing_else(tmp_path):
+    done = run("quantize", *SMALL, "--target_drop", "1", "--use_pact", "true", "--model_save_dir", tmp_path)
+
+    assert done.exit_code == 2
+    assert "target_drop=1: the shortest way begins with calibration, and use_pact with something else." in done.output

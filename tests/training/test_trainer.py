@@ -307,3 +307,12 @@ def test_a_trained_program_converts(quantized):
 
     images, _ = next(Noise().epoch(0))
     assert torch.equal(frozen(images), program.clone(for_test=True)(images))
+
+
+def test_no_epoch_begins_once_the_figures_are_enough():
+    heard = Heard()
+
+    trainer = trained(num_epochs=3, enough=lambda figures: figures.get("images") == 16, listeners=(heard,))
+
+    assert len(heard.evaluations) == 1
+    assert trainer.state.at.epoch == 1

@@ -40,6 +40,15 @@ def fail_where_verify_failed(console: Console, report: dict[str, Any]) -> None:
         raise typer.Exit(1)
 
 
+def fail_where_target_was_missed(console: Console, report: dict[str, Any]) -> None:
+    """Say that int8 loses more than was allowed, and exit with 1; everything is written by now."""
+    if not report.get("target_met", True):
+        lost, wanted = report["points_lost"], report["target_drop"]
+        console.print(f"int8 loses {lost:.2f} points, and {wanted:g} were allowed (--target_drop).", style="red")
+        console.print("What was trained is kept. Train longer (--num_epochs), or leave more layers float (quaver analyze).")
+        raise typer.Exit(1)
+
+
 def warn(console: Console, words: str) -> None:
     """A line that stands out."""
     console.print(f"[yellow]warning:[/] {escape(words)}", highlight=False)

@@ -14,7 +14,7 @@ from rich.table import Table
 from quaver.analysis import Analysis
 from quaver.cli.analyze import show_analysis
 from quaver.cli.flags import model_and_data
-from quaver.cli.report_files import fail_where_verify_failed, warn
+from quaver.cli.report_files import fail_where_target_was_missed, fail_where_verify_failed, warn
 from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
 from quaver.deployment import without_mobile_file
@@ -95,6 +95,7 @@ def show_converted(console: Console, run: TrainingRun, report: dict[str, Any]) -
     console.print(f"Everything is in {folder.path}/: {', '.join(written)}, report.json.")
     console.print("fp32/ is the float model. float/ is the int8 one, its integers stored as float32.")
     fail_where_verify_failed(console, report)
+    fail_where_target_was_missed(console, report)
 
 
 def show_found(console: Console, run: TrainingRun, found: Analysis) -> None:

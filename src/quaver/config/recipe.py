@@ -26,6 +26,7 @@ STATISTICS = ("moving_max", "largest", "best_threshold", "p99.99", "p99.9", "p99
 FROM_DATA = "data"
 NEVER = -1
 AS_WEIGHTS = -1.0
+NO_TARGET = -1.0
 
 
 def _rising() -> Rule:
@@ -64,9 +65,9 @@ def epoch_or_never() -> Rule:
     return whole(NEVER)
 
 
-def _or_as_weights() -> Rule:
+def _or_minus_one() -> Rule:
     positive = number()
-    return Rule(f"{positive.words}, or -1", lambda value: value == AS_WEIGHTS or positive.allows(value))
+    return Rule(f"{positive.words}, or -1", lambda value: value == -1 or positive.allows(value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +121,16 @@ class QuantPhase(TargetOption, SharedOptions, Phase):
     freeze_observers_epoch: int = option(
         NEVER, epoch_or_never(), "From this epoch on the ranges of activations stay as they are; -1: never."
     )
+    target_drop: float = option(
+        NO_TARGET,
+        _or_minus_one(),
+        "Points of accuracy that int8 may lose: calibration, a few layers in float and training are tried in turn, until it "
+        "is met; -1: train.",
+    )
+    calibrate: bool = option(True, boolean(), "Training begins from calibrated ranges and corrected weights.")
     use_pact: bool = option(False, boolean(), "PACT: a learned clip in front of every quantizer of an activation.")
-    pact_lr: float = option(AS_WEIGHTS, _or_as_weights(), "Learning rate of the clips; -1: that of the weights.")
-    pact_l2_decay: float = option(AS_WEIGHTS, _or_as_weights(), "L2 regularization of the clips; -1: that of the weights.")
+    pact_lr: float = option(AS_WEIGHTS, _or_minus_one(), "Learning rate of the clips; -1: that of the weights.")
+    pact_l2_decay: float = option(AS_WEIGHTS, _or_minus_one(), "L2 regularization of the clips; -1: that of the weights.")
     analysis: bool = option(
         False,
         boolean(),

@@ -10,6 +10,7 @@ from quaver.config.recipe import Phase, Recipe
 from quaver.data import ImageData, Loader, open_dataset
 from quaver.detection import Detection
 from quaver.detection.anchors import anchors_of, published_anchors
+from quaver.engines import ENGINES, Engine
 from quaver.errors import ConfigError
 from quaver.experiment.recipe_checks import dataset_name
 from quaver.models import build
@@ -28,7 +29,7 @@ class Components:
     dataset: str
     train: Loader
     test: Loader
-    task: Task
+    task: Classification | Detection
     classes: int
     image_shape: tuple[int, int, int]
 
@@ -41,6 +42,12 @@ class Components:
     def steps_per_epoch(self) -> int:
         """As the learning rate counts them."""
         return -(-self.recipe.total_images // self.recipe.batch_size) or len(self.train)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that the model is trained for; where that one is not installed, one that is."""
+        wanted = ENGINES[self.recipe.quantize.target]
+        return next((engine for engine in (wanted, *ENGINES.values()) if engine.is_installed), wanted)
 
     def task_for(self, phase: Phase) -> Task:
         """The task with a phase's own options."""

@@ -6,7 +6,7 @@ from quaver.analysis import Analysis
 from quaver.checking import nearest
 from quaver.config.load import Command
 from quaver.config.options import as_written
-from quaver.config.recipe import AS_WEIGHTS, FROM_DATA, Phase, QuantPhase, Recipe
+from quaver.config.recipe import AS_WEIGHTS, FROM_DATA, NO_TARGET, Phase, QuantPhase, Recipe
 from quaver.data.by_name import NAMES
 from quaver.data.folder import is_split
 from quaver.errors import ConfigError, StorageError
@@ -33,7 +33,7 @@ def recipe_problems(recipe: Recipe, command: Command) -> list[str]:
         problems.append("distill: learning from the float model's outputs is for classification, and voc is detection.")
     if phase.label_smoothing and detection:
         problems.append("label_smoothing: is for classification, and voc is detection.")
-    problems += _analysis(recipe) if command == "quantize" else []
+    problems += [*_analysis(recipe), *_target(recipe)] if command == "quantize" else []
     if recipe.anchors and not detection:
         problems.append(f"anchors: are for detection, and {dataset_name(recipe)} is classification.")
     return problems
@@ -102,6 +102,14 @@ def _analysis(recipe: Recipe) -> list[str]:
     elif phase.init_by != QuantPhase.init_by and not phase.init_from:
         return [f"init_by={phase.init_by!r}: is a figure of an analysis. Give a file of one with --init_from, or data."]
     return []
+
+
+def _target(recipe: Recipe) -> list[str]:
+    phase = recipe.quantize
+    if phase.target_drop == NO_TARGET or not (phase.use_pact or phase.init_from):
+        return []
+    other = "use_pact" if phase.use_pact else "init_from"
+    return [f"target_drop={phase.target_drop:g}: the shortest way begins with calibration, and {other} with something else."]
 
 
 def data_problems(recipe: Recipe) -> list[str]:

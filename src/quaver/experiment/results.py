@@ -7,13 +7,15 @@ from typing import Any
 from torch import Tensor
 
 from quaver.capture import capture
+from quaver.config.recipe import NO_TARGET
 from quaver.data import Loader
 from quaver.deployment import write_float_model, write_tree
 from quaver.detection import Detection
-from quaver.engines import ENGINES, Engine
+from quaver.engines import Engine
 from quaver.errors import EngineError
 from quaver.experiment.components import Components
 from quaver.experiment.run_folder import RunFolder
+from quaver.experiment.target_drop import points_lost
 from quaver.experiment.training_run import Trained
 from quaver.export import form_for
 from quaver.measure.verify import verify
@@ -38,7 +40,7 @@ def int8_report(components: Components, folder: RunFolder, before: Trained, afte
     left_out += _float_model(components, folder)
     ops = int8.ops()
     report = _about(components) | _named("fp32", before.figures) | _named("qat", after.figures)
-    engine = _engine(components)
+    engine = components.engine
     report |= _named("int8", components.alone().task.evaluate(form_for(int8, engine), components.alone().test))
     report |= {
         "fp32_bytes": _bytes(before),
@@ -46,6 +48,7 @@ def int8_report(components: Components, folder: RunFolder, before: Trained, afte
         "quantized_ops": sum(op.quantized for op in ops),
         "float_ops": {op.name: op.reason for op in ops if not op.quantized},
         "rollbacks": before.rollbacks + after.rollbacks,
+        **_target(components, before, after),
         **_left_out(left_out),
     }
     return report | (_deployed(components.alone(), folder, int8, engine) if components.recipe.verify_images else {})
@@ -60,6 +63,15 @@ def _float_model(components: Components, folder: RunFolder) -> list[str]:
     except EngineError as error:  # what was trained is not lost for want of something to compare it with
         return [f"fp32/ is left out: {error}"]
     return []
+
+
+def _target(components: Components, before: Trained, after: Trained) -> dict[str, Any]:
+    """Whether what was wanted was reached, and how."""
+    wanted = components.recipe.quantize.target_drop
+    if wanted == NO_TARGET:
+        return {}
+    lost = points_lost(components, before.figures, after.figures)
+    return {"target_drop": wanted, "points_lost": lost, "target_met": lost <= wanted, "way": after.way}
 
 
 def _left_out(words: list[str]) -> dict[str, list[str]]:
@@ -81,12 +93,6 @@ def _deployed(components: Components, folder: RunFolder, int8: Program, engine: 
         "engine": result.engine,
         "cpu": result.cpu,
     }
-
-
-def _engine(components: Components) -> Engine:
-    """The engine that the model was trained for; where that one is not installed, one that is."""
-    wanted = ENGINES[components.recipe.quantize.target]
-    return next((engine for engine in (wanted, *ENGINES.values()) if engine.is_installed), wanted)
 
 
 def _about(components: Components) -> dict[str, Any]:

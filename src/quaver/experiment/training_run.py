@@ -2,7 +2,8 @@
 
 import copy
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,31 +12,35 @@ from torch import nn
 
 from quaver.analysis import Analysis, analyze
 from quaver.capture import capture
-from quaver.config.recipe import FROM_DATA, Phase
+from quaver.config.recipe import FROM_DATA, NO_TARGET, Phase
 from quaver.data import Loader
-from quaver.errors import StorageError
+from quaver.errors import ConfigError, InputError, StorageError
 from quaver.experiment.components import Components
 from quaver.experiment.run_folder import weights_at
 from quaver.experiment.start import Start
+from quaver.experiment.target_drop import Attempt, Figures, TargetDrop, calibrated
 from quaver.models import load_weights
 from quaver.pipeline import quant_aware
 from quaver.program import Program
+from quaver.training.classification import Classification
 from quaver.training.interruption import Interruption
 from quaver.training.job import Job
 from quaver.training.listener import Listener
 from quaver.training.trainer import Trainer
 
 FLOAT, QUANTIZE = "float", "quantize"
-Figures = dict[str, float]
+DISTILL = 0.7
+"""How much is learned from the float model on the way to a target, unless the recipe says it."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A program, its figures of merit, and the rollbacks it took to get there."""
+    """A program, its figures of merit, the rollbacks it took to get there, and, where several were open, the way."""
 
     program: Program
     figures: Figures
     rollbacks: list[str]
+    way: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,16 +59,41 @@ class TrainingRun:
     def to_int8(self) -> tuple[Trained, Trained]:
         """The float model and the one trained with quantizers; without weights to start from, float training comes first."""
         recipe, folder = self.components.recipe, self.start.folder
+        if recipe.quantize.target_drop != NO_TARGET and self.components.ranks.world > 1:
+            raise ConfigError("target_drop: one process looks for the shortest way. Leave torchrun out, or the target.")
         before = self._float_model()
         if self.components.ranks.first and not self._goes_on_in(QUANTIZE):
             folder.write_weights(before.program.state_dict())
         digest = self.components.ranks.from_first(_digest(folder.fp32) if self.components.ranks.first else "")
-        teacher = copy.deepcopy(before.program).eval().to(self.components.device) if recipe.quantize.distill else None
+        header = {"float": before.figures, "fp32_sha256": digest}
+        if recipe.quantize.target_drop != NO_TARGET:
+            return before, self._to_target(before, header)
+        teacher = self._teacher(before) if recipe.quantize.distill else None
         qat = quant_aware(before.program, recipe.quantize.quant_config())
         if not self._goes_on_in(QUANTIZE):  # a checkpoint has ranges of its own
             self._start_ranges(before.program, qat)
-        header = {"float": before.figures, "fp32_sha256": digest}
         return before, self._trained(QUANTIZE, qat, recipe.quantize, header, teacher)
+
+    def _to_target(self, before: Trained, header: dict[str, Any]) -> Trained:
+        """The shortest way that loses no more than ``target_drop``; training, if it comes to that, has a teacher."""
+        components, phase = self.components, self.components.recipe.quantize
+        target = TargetDrop(components, before.program, before.figures, self.say)
+        if self._goes_on_in(QUANTIZE):
+            start = quant_aware(before.program, phase.quant_config())
+        else:
+            attempt = target.without_training()
+            if target.is_met(attempt.figures):
+                return Trained(attempt.program, attempt.figures, [], attempt.way)
+            start = attempt.program
+        if isinstance(components.task, Classification):
+            phase = replace(phase, distill=phase.distill or DISTILL)
+        teacher = self._teacher(before) if phase.distill else None
+        trained = self._trained(QUANTIZE, start, phase, header, teacher, target.is_met)
+        target.tell(Attempt("trained", trained.program, trained.figures))
+        return replace(trained, way="trained")
+
+    def _teacher(self, before: Trained) -> nn.Module:
+        return copy.deepcopy(before.program).eval().to(self.components.device)
 
     def to_analysis(self) -> Analysis:
         """What the float model's ranges are on training data, kept in the run's folder."""
@@ -78,9 +108,11 @@ class TrainingRun:
         return analysis
 
     def _start_ranges(self, fp32: Program, qat: Program) -> None:
-        """Ranges and clips as an analysis says: of a file, or of the training data here and now."""
+        """Ranges and clips as an analysis says: of a file, or of the training data here and now; or calibrated."""
         phase, ranks = self.components.recipe.quantize, self.components.ranks
         if not phase.init_from:
+            if phase.calibrate and not phase.use_pact and self._has_weights:
+                self._calibrate(fp32, qat)
             return
         file = Path(phase.init_from)
         if phase.init_from == FROM_DATA:
@@ -89,6 +121,26 @@ class TrainingRun:
             file = Path(ranks.from_first(str(self.start.folder.analysis)))
         started = Analysis.load(file).initialise(qat, by=phase.init_by)
         self.say(f"{len(started)} ranges start from {file.name} ({phase.init_by}).")
+
+    @property
+    def _has_weights(self) -> bool:
+        """Whether the float model was trained."""
+        recipe = self.components.recipe
+        return bool(recipe.pretrained_fp32_model or recipe.train.num_epochs or recipe.train.max_iters)
+
+    def _calibrate(self, fp32: Program, qat: Program) -> None:
+        """Ranges and weights as calibration makes them, the same in every process."""
+        ranks, state = self.components.ranks, None
+        if ranks.first:
+            try:
+                program = calibrated(self.components, fp32, self.components.recipe.quantize.quant_config())
+                state = {name: tensor.cpu() for name, tensor in program.state_dict().items()}
+            except InputError as error:  # nobody asked for it
+                self.say(f"training begins without calibration: {error}")
+        state = ranks.from_first(state)
+        if state is not None:
+            qat.load_state_dict(state)
+            self.say("ranges and weights start calibrated (--calibrate).")
 
     def _float_model(self) -> Trained:
         recipe, start = self.components.recipe, self.start
@@ -129,7 +181,13 @@ class TrainingRun:
         return self.start.checkpoint is not None and self.start.checkpoint.record.get("phase") == phase
 
     def _trained(
-        self, name: str, program: Program, phase: Phase, header: dict[str, Any], teacher: nn.Module | None = None
+        self,
+        name: str,
+        program: Program,
+        phase: Phase,
+        header: dict[str, Any],
+        teacher: nn.Module | None = None,
+        enough: Callable[[Figures], bool] = lambda figures: False,
     ) -> Trained:
         """A phase of training, from its beginning, or from the checkpoint if that is of this phase."""
         components, recipe, start = self.components, self.components.recipe, self.start
@@ -148,6 +206,7 @@ class TrainingRun:
             log_period=recipe.log_period,
             checkpoint_period=recipe.checkpoint_period,
             checkpoints=start.folder.checkpoints,
+            enough=enough,
             header={"command": start.command, "recipe": recipe.record(), **header},
             listeners=self.listeners,
             resume=start.resume,

@@ -1,5 +1,6 @@
 """`Job`: what is to be trained, on what, and how."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +20,8 @@ class Job:
     """A phase of training, complete.
 
     ``teacher`` is the float model to learn from; it is put into evaluation, and never changes. ``steps_per_epoch`` is how
-    many steps an epoch has as the learning rate counts them, 0 for those that there are. ``header`` goes into every
-    checkpoint as it is; ``resume`` says how to go on.
+    many steps an epoch has as the learning rate counts them, 0 for those that there are. Once figures of merit are
+    ``enough``, no further epoch begins. ``header`` goes into every checkpoint as it is; ``resume`` says how to go on.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Job:
     ranks: Ranks = field(default_factory=Ranks)
     seed: int = 0
     steps_per_epoch: int = 0
+    enough: Callable[[dict[str, float]], bool] = lambda figures: False
     log_period: int = 10
     checkpoint_period: int = 500
     checkpoints: Checkpoints | None = None

@@ -74,7 +74,8 @@ class Trainer:
 
     def _is_over(self) -> bool:
         at, phase = self.state.at, self.phase
-        return at.step >= phase.max_iters if phase.max_iters else at.epoch >= phase.num_epochs
+        through = at.step >= phase.max_iters if phase.max_iters else at.epoch >= phase.num_epochs
+        return through or self.job.enough(self.state.metrics)
 
     def _epoch(self) -> None:
         epoch, images = self.state.at.epoch, None

@@ -1,0 +1,127 @@
+"""How far below float int8 may be: the first way that keeps to it is taken, and each is told of."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+import quaver
+from quaver.config.recipe import QuantPhase, Recipe
+from quaver.data import Loader
+from quaver.experiment import target_drop
+from quaver.experiment.components import Components
+from quaver.experiment.target_drop import TargetDrop
+from quaver.training.classification import Classification
+from quaver.training.ranks import Ranks
+
+NO_LATENCY = lambda self, prepared: ""  # noqa: E731  # exports are tested elsewhere
+
+
+class Labelled:
+    """Images whose labels are what a network says of them: its accuracy is 1."""
+
+    def __init__(self, model, count):
+        self.images = torch.randn(count, 3, 8, 8, generator=torch.Generator().manual_seed(count))
+        with torch.no_grad():
+            self.labels = model(self.images).argmax(1)
+
+    def __len__(self):
+        return len(self.images)
+
+    def batch(self, indices):
+        return self.images[indices], self.labels[indices]
+
+    def set_epoch(self, epoch):
+        pass
+
+
+def network():
+    torch.manual_seed(0)
+    layers = [layer for _ in range(7) for layer in (nn.Conv2d(8, 8, 3, padding=1), nn.ReLU())]
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), *layers, nn.Flatten(), nn.Linear(288, 10)).eval()
+    for weight in (p for p in net.parameters() if p.dim() > 1):
+        nn.init.kaiming_normal_(weight)  # otherwise what an image is fades from layer to layer
+    return net
+
+
+@pytest.fixture(scope="module")
+def model():
+    return network()
+
+
+def target(model, **phase):
+    recipe = Recipe(batch_size=32, quantize=QuantPhase(num_epochs=100, **phase))
+    sets = [Loader(Labelled(model, count), 32, shuffle=False) for count in (64, 128)]
+    components = Components(
+        recipe, Ranks(), torch.device("cpu"), "made up", *sets, Classification(), classes=10, image_shape=(3, 8, 8)
+    )
+    said = []
+    fp32 = quaver.capture(model, (torch.zeros(1, 3, 8, 8),))
+    return TargetDrop(components, fp32, components.task.evaluate(fp32, components.test), said.append), said
+
+
+@pytest.fixture
+def _no_latency(monkeypatch):
+    monkeypatch.setattr(target_drop._LatencyBesideFloat, "words", NO_LATENCY)
+
+
+@pytest.mark.usefixtures("_no_latency")
+def test_calibration_is_enough_where_it_loses_little(model):
+    wanted, said = target(model, target_drop=5.0)
+
+    attempt = wanted.without_training()
+
+    assert attempt.way == "calibrated"
+    assert wanted.is_met(attempt.figures)
+    assert len(said) == 1
+    assert "(the target is met)" in said[0]
+
+
+@pytest.mark.usefixtures("_no_latency")
+def test_a_layer_that_loses_everything_stays_float(model):
+    wanted, said = target(model, target_drop=10.0, layer_bits={"^7$": 2})
+
+    attempt = wanted.without_training()
+
+    assert attempt.way == "calibrated, 7 in float"
+    assert wanted.is_met(attempt.figures)
+    assert "wanted: at most 10" in said[0]
+    floats = [op.scope for op in attempt.program.ops() if op.type == "conv2d" and not op.quantized]
+    assert floats == ["7"]
+
+
+@pytest.mark.usefixtures("_no_latency")
+def test_where_few_layers_in_float_are_not_enough_training_begins_with_all_in_int8(model):
+    wanted, said = target(model, target_drop=0.0, weight_bits=2)
+
+    attempt = wanted.without_training()
+
+    assert attempt.way == "calibrated"
+    assert not wanted.is_met(attempt.figures)
+    assert said[-1] == "no 2 of 9 layers in float would be enough."
+
+
+@pytest.mark.usefixtures("_no_latency")
+def test_layers_are_not_tried_where_training_is_the_shorter_way(model):
+    wanted, said = target(model, target_drop=0.0, weight_bits=2)
+    short = replace(wanted.components.recipe, quantize=replace(wanted.components.recipe.quantize, num_epochs=1))
+    wanted = replace(wanted, components=replace(wanted.components, recipe=short))
+
+    wanted.without_training()
+
+    assert len(said) == 1
+
+
+def test_latency_is_measured_on_the_engine_beside_the_float_model(model):
+    wanted, said = target(model, target_drop=5.0)
+
+    wanted.without_training()
+
+    assert " ms an image on openvino, float " in said[0]
+
+
+def test_nothing_reached_is_no_target_met(model):
+    wanted, _ = target(model, target_drop=100.0)
+
+    assert not wanted.is_met({})
