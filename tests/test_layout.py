@@ -22,6 +22,7 @@ ORDER = [
     "garbage",
     "machine",
     "grid",
+    "image_input",
     "operators",
     "graph",
     "engines/*.py",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from quaver.eager import QAT, InputSpec
     from quaver.errors import QuaverError
     from quaver.export import export
+    from quaver.image_input import ImageInput
     from quaver.measure.verify import Verification, verify
     from quaver.pipeline import convert, quant_aware
     from quaver.program import Program, Stage
@@ -36,6 +37,7 @@ on_demand(
         "eager": "QAT InputSpec",
         "errors": "QuaverError",
         "export": "export",
+        "image_input": "ImageInput",
         "measure.verify": "Verification verify",
         "pipeline": "convert quant_aware",
         "program": "Program Stage",
@@ -47,6 +49,7 @@ on_demand(
 __all__ = [
     "QAT",
     "Analysis",
+    "ImageInput",
     "InputSpec",
     "Program",
     "QuantConfig",

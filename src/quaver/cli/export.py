@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from quaver.cli.flags import with_flags_of
+from quaver.cli.image_flags import ImageFlags
 from quaver.cli.report_files import warn
 from quaver.engines import DEFAULT, ENGINES
 from quaver.errors import ConfigError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from quaver.program import Program
 
 
+@with_flags_of(ImageFlags, "images")
 def export(
     program: Annotated[Path, typer.Argument(help="Folder of a frozen, int8 or float program (quaver.save).")],
     out: Annotated[Path, typer.Argument(help="Folder, or file with the engine's suffix.")],
@@ -27,6 +30,8 @@ def export(
     input_layout: Annotated[
         str, typer.Option("--input_layout", help="How the file takes images: nchw, or nhwc (litert: channels last).")
     ] = "nchw",
+    *,
+    images: ImageFlags,
 ) -> None:
     """Write a program for an engine, open the file again and compare."""
     from quaver.export import export as write
@@ -34,7 +39,9 @@ def export(
 
     console = Console()
     with console.status(f"writing for {target}"):
-        file = write(load(program), out, target=target, same_on_amx=same_on_amx, input_layout=input_layout)
+        file = write(
+            load(program), out, target=target, same_on_amx=same_on_amx, input_layout=input_layout, image=images.image()
+        )
     console.print(f"{file}: written, opened again and compared.", highlight=False)
 
 

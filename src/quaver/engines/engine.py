@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from quaver.engines.inspection import Profile, Revealed
     from quaver.graph.nodes import Facts
     from quaver.graph.rewriter import Lowering
+    from quaver.image_input import ImageInput
     from quaver.program import Program
     from quaver.runtime.runner import Runner
 
@@ -30,7 +31,7 @@ class Engine:
     ``name``: what configs and artefacts call it. ``package``: the Python package that it is, ``title`` its proper name, and
     ``requirement`` what pip installs. ``suffix``: the file that is written for it; ``reads``: all that it can run.
     ``folder``: where its file lies in the tree of a conversion. ``input_layouts``: the orders in which its files can take
-    images.
+    images; ``takes_bytes``: its files can take them as a camera gives them.
 
     ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
     grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
@@ -49,6 +50,7 @@ class Engine:
     reads: tuple[str, ...]
     folder = "int8"
     input_layouts: tuple[str, ...] = ("nchw",)
+    takes_bytes = False
     op_types: tuple[str, ...]
     unsigned = True
     fuses_add = False
@@ -128,7 +130,8 @@ class Engine:
 class WriteOptions:
     """How files are to be written, and what writers of several engines share while they write one program."""
 
-    def __init__(self, *, same_on_amx: bool = True, input_layout: str = "nchw") -> None:
+    def __init__(self, *, same_on_amx: bool = True, input_layout: str = "nchw", image: "ImageInput | None" = None) -> None:
         self.same_on_amx = same_on_amx
         self.input_layout = input_layout
+        self.image = image
         self.shared: dict[str, Any] = {}

@@ -21,6 +21,7 @@ class ONNXRuntime(Engine):
         *("hard_swish", "hard_sigmoid", "swish", "sigmoid", "leaky_relu"),
     )
     rounds_products = True
+    takes_bytes = True
     saturates = True
     shows_inside = True
     tells_layers = True

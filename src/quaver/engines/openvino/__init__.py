@@ -21,6 +21,7 @@ class OpenVINO(Engine):
         "pixel_shuffle",
     )
     fuses_add = True
+    takes_bytes = True
     saturates = True
     shows_inside = True
     tells_layers = True
