@@ -47,7 +47,7 @@ def test_the_bytes_that_became_a_tensor_are_found_again(layout, color):
 def test_a_tensor_that_does_not_come_of_bytes_in_this_way_is_refused():
     otherwise = quaver.ImageInput((0.5,) * 3, (0.5,) * 3).prepared(IMAGES)
 
-    with pytest.raises(InputError, match="prepared otherwise.*export without image="):
+    with pytest.raises(InputError, match=r"prepared otherwise.*export without image="):
         quaver.ImageInput(MEAN, STD).images_of(otherwise)
 
 

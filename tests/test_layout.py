@@ -23,6 +23,7 @@ ORDER = [
     "machine",
     "grid",
     "image_input",
+    "preprocessing",
     "operators",
     "graph",
     "engines/*.py",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from quaver.image_input import ImageInput
     from quaver.measure.verify import Verification, verify
     from quaver.pipeline import convert, quant_aware
+    from quaver.preprocessing import Preprocessing
     from quaver.program import Program, Stage
     from quaver.program.storage import load, save
     from quaver.quantizers.switches import disable_fake_quant, disable_observer, enable_fake_quant, enable_observer
@@ -40,6 +41,7 @@ on_demand(
         "image_input": "ImageInput",
         "measure.verify": "Verification verify",
         "pipeline": "convert quant_aware",
+        "preprocessing": "Preprocessing",
         "program": "Program Stage",
         "program.storage": "load save",
         "quantizers.switches": "disable_fake_quant disable_observer enable_fake_quant enable_observer",
@@ -51,6 +53,7 @@ __all__ = [
     "Analysis",
     "ImageInput",
     "InputSpec",
+    "Preprocessing",
     "Program",
     "QuantConfig",
     "QuaverError",

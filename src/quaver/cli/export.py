@@ -39,9 +39,9 @@ def export(
 
     console = Console()
     with console.status(f"writing for {target}"):
-        file = write(
-            load(program), out, target=target, same_on_amx=same_on_amx, input_layout=input_layout, image=images.image()
-        )
+        loaded = load(program)
+        image = images.image(loaded.preprocessing)
+        file = write(loaded, out, target=target, same_on_amx=same_on_amx, input_layout=input_layout, image=image)
     console.print(f"{file}: written, opened again and compared.", highlight=False)
 
 

@@ -9,6 +9,7 @@ from quaver.errors import ConfigError
 
 if TYPE_CHECKING:
     from quaver.image_input import ImageInput
+    from quaver.preprocessing import Preprocessing
 
 _PANEL = "Images as bytes"
 
@@ -21,12 +22,15 @@ class ImageFlags:
         str,
         typer.Option(
             "--image_mean",
-            help="The file takes uint8 images: their mean in RGB, as 0.485,0.456,0.406.",
+            help="The file takes uint8 images: their mean in RGB, as 0.485,0.456,0.406. Default: the run's.",
             rich_help_panel=_PANEL,
         ),
     ] = ""
     image_std: Annotated[
-        str, typer.Option("--image_std", help="Their deviation, as 0.229,0.224,0.225.", rich_help_panel=_PANEL)
+        str,
+        typer.Option(
+            "--image_std", help="Their deviation, as 0.229,0.224,0.225. Default: the run's.", rich_help_panel=_PANEL
+        ),
     ] = ""
     image_unit: Annotated[
         int,
@@ -37,25 +41,26 @@ class ImageFlags:
         ),
     ] = 255
     image_layout: Annotated[
-        str, typer.Option("--image_layout", help="NHWC (channels last) or NCHW.", rich_help_panel=_PANEL)
-    ] = "NHWC"
+        str,
+        typer.Option(
+            "--image_layout", help="The file takes uint8 images, NHWC (channels last) or NCHW.", rich_help_panel=_PANEL
+        ),
+    ] = ""
     image_color: Annotated[
         str, typer.Option("--image_color", help="RGB, or BGR as OpenCV gives them.", rich_help_panel=_PANEL)
-    ] = "RGB"
+    ] = ""
 
-    def image(self) -> "ImageInput | None":
-        """How the file takes images; None where it takes tensors."""
+    def image(self, known: "Preprocessing | None") -> "ImageInput | None":
+        """How the file takes images; None where it takes tensors. Mean and std are those ``known``, unless given."""
         if self == ImageFlags():
             return None
         from quaver.image_input import ImageInput
 
-        return ImageInput(
-            _numbers("--image_mean", self.image_mean),
-            _numbers("--image_std", self.image_std),
-            layout=self.image_layout.upper(),
-            color=self.image_color.upper(),
-            unit=self.image_unit,
-        )
+        order = {"layout": (self.image_layout or "NHWC").upper(), "color": (self.image_color or "RGB").upper()}
+        if known is not None and not (self.image_mean or self.image_std):
+            return known.image(**order)
+        mean, std = _numbers("--image_mean", self.image_mean), _numbers("--image_std", self.image_std)
+        return ImageInput(mean, std, unit=self.image_unit, **order)
 
 
 def _numbers(flag: str, text: str) -> tuple[float, ...]:

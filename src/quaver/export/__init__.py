@@ -15,13 +15,15 @@ from quaver.export.acceptance import compare
 from quaver.export.image_refusals import refuse_other_images
 from quaver.export.other_engine import cost_of_moving
 from quaver.export.provenance import carried, checksums, origin_of
+from quaver.export.run_script import run_script
 from quaver.files import writing
 from quaver.image_input import ImageInput
 from quaver.passes.convert_to_int8 import ConvertToInt8Pass
+from quaver.preprocessing import Preprocessing
 from quaver.program import Program, Stage
 from quaver.program.finite import refuse_not_finite
 from quaver.runtime import Runner
-from quaver.runtime.artefact import checksum, provenance_file
+from quaver.runtime.artefact import checksum, provenance_file, script_file
 from quaver.runtime.publishing import draft_in, publish
 from quaver.runtime.trial import tried
 
@@ -36,6 +38,7 @@ def export(
     same_on_amx: bool = True,
     input_layout: str = "nchw",
     image: ImageInput | None = None,
+    preprocessing: Preprocessing | None = None,
 ) -> Path:
     """Write a program for an engine, open the file again, compare, and give its path.
 
@@ -51,21 +54,24 @@ def export(
 
     ``image``: the file (of openvino or onnx) takes a camera's bytes as this says, in place of the float tensor that the
     program takes, and prepares them itself. Each byte becomes the very integer that the program rounds it to.
+
+    ``preprocessing``: how images are prepared, and what the classes are called, where the program does not know it from
+    ``quaver quantize``. It is written into the file, into the JSON beside it, and into ``<file>.py``: a few lines that run
+    the file on an image, with the engine's own package alone.
     """
-    (file,) = export_each(program, {target: path}, same_on_amx=same_on_amx, input_layout=input_layout, image=image)
+    options = WriteOptions(same_on_amx=same_on_amx, input_layout=input_layout, image=image, preprocessing=preprocessing)
+    (file,) = _export_each(program, {target: path}, options)
     return file
 
 
 def export_each(
-    program: Program,
-    paths: Mapping[str, str | Path],
-    *,
-    same_on_amx: bool = True,
-    input_layout: str = "nchw",
-    image: ImageInput | None = None,
+    program: Program, paths: Mapping[str, str | Path], *, same_on_amx: bool = True, input_layout: str = "nchw"
 ) -> list[Path]:
     """`export` for several engines, by name; what their files have in common is made once. All are written, or none."""
-    options = WriteOptions(same_on_amx=same_on_amx, input_layout=input_layout, image=image)
+    return _export_each(program, paths, WriteOptions(same_on_amx=same_on_amx, input_layout=input_layout))
+
+
+def _export_each(program: Program, paths: Mapping[str, str | Path], options: WriteOptions) -> list[Path]:
     drafts: dict[Path, Path] = {}
     files: list[Path] = []
     with ExitStack() as stack:
@@ -76,7 +82,7 @@ def export_each(
                     drafts[file.parent] = stack.enter_context(draft_in(file.parent))
                 own = drafts[file.parent] / str(len(files))
                 own.mkdir()
-                facts = {"moved": cost_of_moving(program, ready, ENGINES[target]), "same_on_amx": same_on_amx}
+                facts = {"moved": cost_of_moving(program, ready, ENGINES[target]), "same_on_amx": options.same_on_amx}
                 _write(ready, own / file.name, ENGINES[target], options, facts)
             files.append(file)
         for folder, draft in drafts.items():
@@ -92,8 +98,7 @@ def _checked(program: Program, path: str | Path, target: str, options: WriteOpti
     check(f"export to {target}", {"input_layout": options.input_layout}, layouts)
     if not isinstance(program, Program):
         raise StageError(f"export: takes a program from quaver.convert, not {type(program).__name__}.")
-    if options.image is not None:
-        refuse_other_images(program, ENGINES[target], options.image)
+    refuse_other_images(program, ENGINES[target], options)
     return _file(Path(path), ENGINES[target]), form_for(program, ENGINES[target])
 
 
@@ -129,7 +134,7 @@ def _file(path: Path, engine: Engine) -> Path:
 
 def _write(program: Program, file: Path, engine: Engine, options: WriteOptions, facts: dict[str, Any]) -> None:
     """Everything that belongs to an artefact, in a folder of its own."""
-    origin = origin_of(program, engine, options.image)
+    origin = origin_of(program, engine, options)
     engine.write(program, file, carried(origin), options)
     files = checksums(file.parent)
     tried(file, engine, place="export")
@@ -138,6 +143,8 @@ def _write(program: Program, file: Path, engine: Engine, options: WriteOptions, 
     beside = json.loads(json.dumps(beside))  # as it will be read: lists for tuples
     text = json.dumps(beside | {"checksum": checksum(beside)}, indent=1, sort_keys=True)
     provenance_file(file).write_text(text + "\n")
+    if "preprocessing" in origin and engine.script:
+        script_file(file).write_text(run_script(file.name, engine, origin))
 
 
 def reopened(file: Path, engine: Engine) -> Runner:

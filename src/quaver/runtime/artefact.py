@@ -38,6 +38,11 @@ def provenance_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
+def script_file(path: Path) -> Path:
+    """Where the lines that run an artefact stand."""
+    return path.with_name(f"{path.name}.py")
+
+
 def provenance(path: Path) -> dict[str, Any]:
     """What was written beside an artefact about its origin; empty for a file from elsewhere."""
     beside = provenance_file(path)

@@ -21,7 +21,7 @@ from quaver.xnnpack.partitioning import float_weights, for_xnnpack, split
 
 def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write a program as ``model.pte``."""
-    file.write_bytes(serialized(program))
+    file.write_bytes(serialized(program, {key: origin[key] for key in ("preprocessing",) if key in origin}))
 
 
 def serialized(program: Program, origin: dict[str, Any] | None = None) -> bytes:

@@ -24,6 +24,14 @@ class LiteRT(Engine):
         *("concat", "flatten", "reshape", "transpose", "slice", "split", "assign", "pixel_shuffle"),
     )
     shows_inside = True
+    script = (
+        "from ai_edge_litert.interpreter import Interpreter",
+        "model = Interpreter(str(path))",
+        "model.allocate_tensors()",
+        'model.set_tensor(model.get_input_details()[0]["index"], batch)',
+        "model.invoke()",
+        'outputs = [model.get_tensor(port["index"]) for port in model.get_output_details()]',
+    )
     remedy = "Run it on another engine (openvino, onnx, executorch), or install another version of ai-edge-litert."
 
     def form(self, program: "Program") -> "Program":

@@ -26,6 +26,10 @@ class ONNXRuntime(Engine):
     shows_inside = True
     tells_layers = True
     weights = "{name}.data"  # where others store them
+    script = (
+        "import onnxruntime",
+        "outputs = onnxruntime.InferenceSession(path).run(None, {{{input!r}: batch}})",
+    )
     remedy = "Run it on another engine (openvino reads it, too), or install another version of onnxruntime."
 
     @property
