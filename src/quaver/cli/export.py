@@ -17,6 +17,8 @@ from quaver.program import Stage
 if TYPE_CHECKING:
     from quaver.program import Program
 
+FLOAT_IS_INT8 = "float/ is the int8 model, its integers stored as float32: float/README.txt says more."
+
 
 @with_flags_of(ImageFlags, "images")
 def export(
@@ -70,7 +72,10 @@ def convert(
     fp32_model_save_path: Annotated[str, typer.Option(hidden=True)] = "",
     op_ids_to_skip: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Freeze a trained program and write the tree of artefacts: float/, int8/ and mobile/, each runnable."""
+    """Freeze a trained program and write the tree of artefacts: float/, int8/ and mobile/, each runnable.
+
+    float/ is the int8 model, too, its integers stored as float32.
+    """
     from quaver.deployment import without_mobile_file, write_tree
     from quaver.pipeline import convert as freeze
     from quaver.program.storage import load
@@ -92,6 +97,7 @@ def convert(
         files = write_tree(frozen, place, left_out=left_out.append)
     for file in files:
         console.print(str(file), highlight=False)
+    console.print(FLOAT_IS_INT8, highlight=False, soft_wrap=True)
     for sentence in left_out:
         warn(console, sentence)
     if missing := without_mobile_file(place):
