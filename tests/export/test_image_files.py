@@ -6,7 +6,10 @@ import torch
 from torch import nn
 
 import quaver
+from needs import need_executorch, need_litert
+from quaver.engines import ENGINES
 from quaver.errors import ConfigError, EngineError, InputError
+from quaver.export import form_for
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -16,6 +19,7 @@ pytestmark = pytest.mark.slow
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGES = np.random.default_rng(0).integers(0, 256, (3, 8, 10, 3)).astype(np.uint8)
 TARGETS = ["openvino", "onnx"]
+NEEDS = {"executorch": need_executorch, "litert": need_litert}
 
 
 class Twice(nn.Module):
@@ -46,14 +50,14 @@ def as_given(image):
 
 
 def compared(program, image, target, folder):
-    """Export, verify, and the largest difference of the file's outputs from the program's own."""
+    """Export, verify, and the largest difference of the file's outputs from the program's, in its engine's form."""
     file = quaver.export(program, folder, target=target, image=image)
     result = quaver.verify(program, file, [as_given(image)])
     assert result.passed, result.failures
     assert result.integers_equal == 1
     run = quaver.runtime.load(file)
     assert run.image == image
-    expected = program(torch.from_numpy(image.prepared(as_given(image)))).detach().numpy()
+    expected = form_for(program, ENGINES[target])(torch.from_numpy(image.prepared(as_given(image)))).detach().numpy()
     return np.abs(run(as_given(image)) - expected).max()
 
 
@@ -63,12 +67,14 @@ def compared(program, image, target, folder):
         (plain, "openvino", "NHWC", "RGB"),
         (plain, "openvino", "NCHW", "BGR"),
         (plain, "onnx", "NHWC", "BGR"),
-        (plain, "onnx", "NCHW", "RGB"),
         (Twice, "openvino", "NHWC", "BGR"),
         (Twice, "onnx", "NHWC", "BGR"),
+        (plain, "litert", "NCHW", "BGR"),
+        (plain, "executorch", "NHWC", "BGR"),
     ],
 )
 def test_a_file_computes_from_bytes_what_the_program_computes(net, target, layout, color, tmp_path):
+    NEEDS.get(target, lambda: None)()
     image = quaver.ImageInput(MEAN, STD, layout=layout, color=color)
     program = frozen(net(), quaver.ImageInput(MEAN, STD), target)
 
@@ -78,11 +84,18 @@ def test_a_file_computes_from_bytes_what_the_program_computes(net, target, layou
 @pytest.mark.parametrize("target", TARGETS)
 def test_bytes_on_ties_are_looked_up_in_a_table(target, tmp_path):
     image = quaver.ImageInput((0,) * 3, (1,) * 3, unit=1)
-    images = IMAGES.copy()
-    images[images == 255] = 254  # the input reaches 254 = 127 steps of 2
-    program = frozen(plain(), image, target, images)
+    program = frozen(plain(), image, target, np.minimum(IMAGES, 254))  # the input reaches 254 = 127 steps of 2
 
     compared(program, image, target, tmp_path)
+
+
+def test_a_file_without_tables_refuses_bytes_on_ties(tmp_path):
+    need_litert()
+    image = quaver.ImageInput((0,) * 3, (1,) * 3, unit=1)
+    program = frozen(plain(), image, "litert", np.minimum(IMAGES, 254))
+
+    with pytest.raises(EngineError, match=r"LiteRT: image=.*needs a table.*Export without image="):
+        quaver.export(program, tmp_path, target="litert", image=image)
 
 
 def test_an_input_that_is_not_rounded_first_is_given_exact_floats(tmp_path):
@@ -131,12 +144,13 @@ def test_what_the_file_takes_is_said_when_it_is_given_something_else(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"target": "executorch"}, EngineError, "executorch.*take float tensors.*openvino, onnx"),
+        ({"target": "litert"}, EngineError, "litert.*take float tensors.*openvino, onnx"),
         ({"image": (MEAN, STD)}, ConfigError, "takes a quaver.ImageInput"),
         ({"image": quaver.ImageInput((0.5,), (0.5,))}, ConfigError, r"1 channels.*'input' \(None, 3, 8, 10\)"),
     ],
 )
-def test_what_cannot_be_written_is_refused_in_words(options, error, words, tmp_path):
+def test_what_cannot_be_written_is_refused_in_words(options, error, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(ENGINES["litert"]), "takes_bytes", False)
     program = frozen(plain(), quaver.ImageInput(MEAN, STD), "openvino")
 
     with pytest.raises(error, match=words):

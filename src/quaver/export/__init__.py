@@ -52,8 +52,8 @@ def export(
     some hundred thousand. It changes nothing on other processors. ``input_layout="nhwc"``: the file (of litert) takes images
     with their channels last; `quaver.runtime` gives it them so, and takes them as the model does.
 
-    ``image``: the file (of openvino or onnx) takes a camera's bytes as this says, in place of the float tensor that the
-    program takes, and prepares them itself. Each byte becomes the very integer that the program rounds it to.
+    ``image``: the file takes a camera's bytes as this says, in place of the float tensor that the program takes, and
+    prepares them itself. Each byte becomes the very integer that the program rounds it to.
 
     ``preprocessing``: how images are prepared, and what the classes are called, where the program does not know it from
     ``quaver quantize``. It is written into the file, into the JSON beside it, and into ``<file>.py``: a few lines that run

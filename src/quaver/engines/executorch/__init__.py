@@ -18,6 +18,7 @@ class ExecuTorch(Engine):
     suffix = ".pte"
     reads = (".pte",)
     folder = "mobile"
+    takes_bytes = True
     op_types = (
         *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "elementwise_add", "elementwise_mul", "pool2d", "mean"),
         *("concat", "flatten", "reshape", "transpose", "slice", "assign"),
