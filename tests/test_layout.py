@@ -22,6 +22,8 @@ ORDER = [
     "garbage",
     "machine",
     "grid",
+    "image_input",
+    "preprocessing",
     "operators",
     "graph",
     "engines/*.py",

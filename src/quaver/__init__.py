@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from quaver.eager import QAT, InputSpec
     from quaver.errors import QuaverError
     from quaver.export import export
+    from quaver.image_input import ImageInput
     from quaver.measure.verify import Verification, verify
     from quaver.pipeline import convert, quant_aware
+    from quaver.preprocessing import Preprocessing
     from quaver.program import Program, Stage
     from quaver.program.storage import load, save
     from quaver.quantizers.switches import disable_fake_quant, disable_observer, enable_fake_quant, enable_observer
@@ -36,8 +38,10 @@ on_demand(
         "eager": "QAT InputSpec",
         "errors": "QuaverError",
         "export": "export",
+        "image_input": "ImageInput",
         "measure.verify": "Verification verify",
         "pipeline": "convert quant_aware",
+        "preprocessing": "Preprocessing",
         "program": "Program Stage",
         "program.storage": "load save",
         "quantizers.switches": "disable_fake_quant disable_observer enable_fake_quant enable_observer",
@@ -47,7 +51,9 @@ on_demand(
 __all__ = [
     "QAT",
     "Analysis",
+    "ImageInput",
     "InputSpec",
+    "Preprocessing",
     "Program",
     "QuantConfig",
     "QuaverError",

@@ -128,3 +128,15 @@ def test_a_file_that_an_engine_has_no_form_for_is_left_out_with_the_reason(tree,
     assert done.exit_code == 0, done.output
     assert f"model.tflite is left out: {refused}".replace(" ", "") in "".join(done.output.split())
     assert (tmp_path / "out" / "mobile" / "program.json").exists()
+
+
+def test_what_float_is_is_said_where_it_is_written_and_where_it_is_taken_for_the_float_model(tree):
+    place, output = tree
+
+    done = run("bench", place / "out" / "int8", "--float", place / "out" / "float")
+
+    words = " ".join(done.output.split())
+    assert "float/ is the int8 model, its integers stored as float32" in " ".join(output.split())
+    assert done.exit_code == 2
+    assert "float/ of a conversion is the int8 model" in words
+    assert "fp32" in words

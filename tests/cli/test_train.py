@@ -63,6 +63,17 @@ def test_the_tree_has_checkpoints_artefacts_and_a_report(quantized):
     assert (place / "one" / "int8" / "model.xml").exists()
 
 
+def test_every_file_of_a_run_says_how_images_were_prepared_and_what_the_classes_are_called(quantized):
+    place, _ = quantized
+    files = [file for folder in ("int8", "fp32") for file in sorted((place / "one" / folder).glob("model.*.json"))]
+
+    found = [json.loads(file.read_text())["preprocessing"] for file in files]
+
+    assert len(found) >= 2
+    assert all((about["size"], about["labels"]) == ([8, 8], [*"0123456789"]) for about in found)
+    assert all(file.with_suffix(".py").exists() for file in files)
+
+
 def test_the_float_model_is_there_for_the_testers(quantized, tmp_path):
     place, output = quantized
     report = json.loads((place / "one" / "report.json").read_text())

@@ -42,16 +42,32 @@ def program():
     return quaver.convert(qat)
 
 
+def deployed(file, images, folder):
+    """What a machine with an engine alone says, and the answer that it gives."""
+    np.save(folder / "images.npy", images)
+    command = [sys.executable, "-c", DEPLOYED, file, folder / "images.npy", folder / "answer.npy"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout, np.load(folder / "answer.npy")
+
+
 @pytest.mark.parametrize(("target", "package"), [("openvino", "openvino"), ("onnx", "onnxruntime")])
 def test_an_artefact_runs_where_there_are_only_numpy_and_its_engine(program, target, package, tmp_path):
     pytest.importorskip(package)
     file = quaver.export(program, tmp_path, target=target)
     images = np.random.default_rng(0).standard_normal((3, 3, 8, 8)).astype(np.float32)
-    np.save(tmp_path / "images.npy", images)
 
-    command = [sys.executable, "-c", DEPLOYED, file, tmp_path / "images.npy", tmp_path / "answer.npy"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    said, answer = deployed(file, images, tmp_path)
 
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.startswith("quaver.QAT needs torch, which is not installed. Install Quaver in full")
-    assert np.array_equal(np.load(tmp_path / "answer.npy"), quaver.runtime.load(file)(images))
+    assert said.startswith("quaver.QAT needs torch, which is not installed. Install Quaver in full")
+    assert np.array_equal(answer, quaver.runtime.load(file)(images))
+
+
+def test_so_does_one_that_takes_bytes(program, tmp_path):
+    pytest.importorskip("onnxruntime")
+    file = quaver.export(program, tmp_path, target="onnx", image=quaver.ImageInput((0.5,) * 3, (0.5,) * 3))
+    images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3)).astype(np.uint8)
+
+    _, answer = deployed(file, images, tmp_path)
+
+    assert np.array_equal(answer, quaver.runtime.load(file)(images))

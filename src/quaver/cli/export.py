@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from quaver.cli.flags import with_flags_of
+from quaver.cli.image_flags import ImageFlags
 from quaver.cli.report_files import warn
 from quaver.engines import DEFAULT, ENGINES
 from quaver.errors import ConfigError
@@ -15,7 +17,10 @@ from quaver.program import Stage
 if TYPE_CHECKING:
     from quaver.program import Program
 
+FLOAT_IS_INT8 = "float/ is the int8 model, its integers stored as float32: float/README.txt says more."
 
+
+@with_flags_of(ImageFlags, "images")
 def export(
     program: Annotated[Path, typer.Argument(help="Folder of a frozen, int8 or float program (quaver.save).")],
     out: Annotated[Path, typer.Argument(help="Folder, or file with the engine's suffix.")],
@@ -27,6 +32,8 @@ def export(
     input_layout: Annotated[
         str, typer.Option("--input_layout", help="How the file takes images: nchw, or nhwc (litert: channels last).")
     ] = "nchw",
+    *,
+    images: ImageFlags,
 ) -> None:
     """Write a program for an engine, open the file again and compare."""
     from quaver.export import export as write
@@ -34,7 +41,9 @@ def export(
 
     console = Console()
     with console.status(f"writing for {target}"):
-        file = write(load(program), out, target=target, same_on_amx=same_on_amx, input_layout=input_layout)
+        loaded = load(program)
+        image = images.image(loaded.preprocessing)
+        file = write(loaded, out, target=target, same_on_amx=same_on_amx, input_layout=input_layout, image=image)
     console.print(f"{file}: written, opened again and compared.", highlight=False)
 
 
@@ -63,7 +72,10 @@ def convert(
     fp32_model_save_path: Annotated[str, typer.Option(hidden=True)] = "",
     op_ids_to_skip: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
-    """Freeze a trained program and write the tree of artefacts: float/, int8/ and mobile/, each runnable."""
+    """Freeze a trained program and write the tree of artefacts: float/, int8/ and mobile/, each runnable.
+
+    float/ is the int8 model, too, its integers stored as float32.
+    """
     from quaver.deployment import without_mobile_file, write_tree
     from quaver.pipeline import convert as freeze
     from quaver.program.storage import load
@@ -85,6 +97,7 @@ def convert(
         files = write_tree(frozen, place, left_out=left_out.append)
     for file in files:
         console.print(str(file), highlight=False)
+    console.print(FLOAT_IS_INT8, highlight=False, soft_wrap=True)
     for sentence in left_out:
         warn(console, sentence)
     if missing := without_mobile_file(place):

@@ -16,6 +16,7 @@ from quaver.config.recipe import Recipe
 from quaver.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from quaver.image_input import ImageInput
     from quaver.program import Program
 
 
@@ -78,6 +79,19 @@ def open_batches(source: Source, image_size: int | None) -> Images:
         return images
     count = min(images.count, source.batch_num)
     return replace(images, batches=islice(images.batches, count), count=count)
+
+
+def as_taken(images: Images, image: "ImageInput | None") -> Images:
+    """Images for a file that takes bytes: those that the prepared ones came of."""
+    if image is None:
+        return images
+
+    def taken(batch: Any) -> Any:
+        pair = isinstance(batch, tuple | list)
+        as_bytes = image.images_of((batch[0] if pair else batch).numpy())
+        return (as_bytes, *batch[1:]) if pair else as_bytes
+
+    return replace(images, batches=map(taken, images.batches))
 
 
 def image_size_of(program: "Program") -> int | None:

@@ -40,6 +40,8 @@ def quantize(flags: dict[str, str]) -> None:
     kept as fp32.safetensors; --float_epochs 0 quantizes from random weights. With --analysis it looks at the float model,
     writes what it found, and ends; with --use_pact true it then starts from that.
 
+    fp32/ is the float model, for engines. float/ is the int8 model, its integers stored as float32.
+
     Flags may be written with - in place of _.
     """
     from quaver.cli.train import run_quantize

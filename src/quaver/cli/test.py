@@ -61,7 +61,8 @@ def run_tests(
     print(f"data: {infer_data}, {len(data)} images of {_shape(data.image_shape)}, batch size {batch_size}")
     _compile(run, data, batch_size, images)
     counted: list[Counted] = []
-    for index, (batch, labels) in enumerate(islice(data.batches(batch_size), batches)):
+    for index, (prepared, labels) in enumerate(islice(data.batches(batch_size), batches)):
+        batch: Array = prepared if run.image is None else run.image.images_of(prepared)
         start = time.perf_counter()
         result = run(batch)
         seconds = time.perf_counter() - start
@@ -99,13 +100,18 @@ def _refuse_other_images(model: Path, run: Runner, data: BinaryData) -> None:
         raise DataError(f"{model}: the model takes {len(run.inputs)} inputs ({names}). A data file has images only.")
     (taken,) = run.inputs
     fits = len(taken.shape) == 4 and all(
-        wanted in (None, given) for wanted, given in zip(taken.shape[1:], data.image_shape, strict=True)
+        wanted in (None, given) for wanted, given in zip(taken.shape[1:], _image_shape(run, data), strict=True)
     )
-    if not fits or taken.dtype.kind != "f":
+    if not fits or (taken.dtype.kind != "f" and run.image is None):
         raise DataError(
             f"{model}: its input {taken.name!r} takes {taken.dtype} of shape {_shape(taken.shape)}, but {data.path} has "
             f"float32 of shape {_shape((None, *data.image_shape))}. quaver convert-data --size makes a file of another size."
         )
+
+
+def _image_shape(run: Runner, data: BinaryData) -> tuple[int, ...]:
+    """The sizes of an image of the data file, in the order in which the model takes them."""
+    return data.image_shape if run.image is None else run.image.shape((None, *data.image_shape))[1:]
 
 
 def _refuse_other_batches(model: Path, run: Runner, batch_size: int, images: int) -> None:
@@ -127,7 +133,7 @@ def _compile(run: Runner, data: BinaryData, batch_size: int, images: int) -> Non
     """Run a batch of each size, the short last one too: engines compile for a size when they first meet it."""
     for size in (min(batch_size, images), images % batch_size):
         if size:
-            run(np.zeros((size, *data.image_shape), np.float32))
+            run(np.zeros((size, *_image_shape(run, data)), run.inputs[0].dtype))
 
 
 def _logits(model: Path, result: Array | tuple[Array, ...], output: int, data: BinaryData, images: int) -> Array:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import track
 
 from quaver.cli.flags import JsonFile, Threads, with_flags_of
-from quaver.cli.image_source import Source, image_size_of, open_batches
+from quaver.cli.image_source import Source, as_taken, image_size_of, open_batches
 from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.machine.cpu import cpu
 
@@ -47,14 +47,15 @@ def verify(
     """Run the same images through the simulation and the real engine. Exit code 1 where any tensor differs."""
     from quaver.measure.verify import verify as run_verify
     from quaver.program.storage import load
-    from quaver.runtime.artefact import find
+    from quaver.runtime.artefact import find, image_input, provenance
     from quaver.runtime.trial import tried
 
     console = Console()
     refuse_unwritable(json_path)
     simulated = load(program)
-    images = open_batches(source, image_size_of(simulated))
-    tried(find(artefact))
+    file = find(artefact)
+    images = as_taken(open_batches(source, image_size_of(simulated)), image_input(file, provenance(file)))
+    tried(file)
     shown = track(images.batches, "comparing", total=images.count, console=console)
     result = run_verify(
         simulated,

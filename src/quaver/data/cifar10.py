@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from quaver.data.dataset import MemoryImages
 from quaver.data.pickled import PickleError, read_table
 from quaver.errors import DataError
+from quaver.preprocessing import Preprocessing
 from quaver.reading import read_bytes
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CLASSES, PIXELS = 10, 3 * 32 * 32
 LARGEST = 1 << 30  # bytes of a file; a batch of 10,000 images has 31 MB
 TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
@@ -31,7 +33,9 @@ def cifar10(data_dir: Path, split: str, *, image_size: int | None, augment: bool
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     mean, std = ([255 * value for value in values] for values in (MEAN, STD))
     options: dict[str, Any] = {"image_size": image_size, "augment": augment, "seed": seed}
-    return MemoryImages(images, labels, classes=CLASSES, mean=mean, std=std, flip=True, **options)
+    data = MemoryImages(images, labels, classes=CLASSES, mean=mean, std=std, flip=True, **options)
+    data.preprocessing = Preprocessing(data.image_shape[1:], MEAN, STD, labels=NAMES)
+    return data
 
 
 def _find(data_dir: Path, split: str) -> tuple[str, Path]:

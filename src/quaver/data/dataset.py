@@ -15,7 +15,8 @@ from torch.utils.data import Dataset
 
 from quaver.data.augment import CROP_DRAWS, SHIFT_DRAWS, random_crop, shifted
 from quaver.data.counter_rng import uniform
-from quaver.data.images import cut_out, normalized, read_pixels
+from quaver.data.images import MEAN, STD, cut_out, normalized, read_pixels, short_side
+from quaver.preprocessing import Preprocessing
 
 SMALL = 64  # pixels: up to this, images are shifted in training; larger ones are cropped
 SHIFT = 8  # of an image's width: how far it is shifted at most
@@ -27,6 +28,9 @@ class ImageData(Dataset[Any], ABC):
     ``classes`` is how many there are, ``image_shape`` channels, height and width. With ``augment`` an image differs from
     epoch to epoch (`set_epoch`), always in the same way for the same ``seed``, epoch and number.
     """
+
+    preprocessing: Preprocessing | None = None
+    """How an image becomes what `batch` gives, without ``augment``, and what the classes are called."""
 
     def __init__(self, *, classes: int, image_shape: tuple[int, int, int], augment: bool, seed: int) -> None:
         self.classes, self.image_shape = classes, image_shape
@@ -105,13 +109,25 @@ class FileImages(ImageData):
     """Images in files, read when they are asked for; one that is broken is an error that names it.
 
     Without ``augment`` the centre of the image, as `read_image` cuts it out. With it, a random part, mirrored half the time;
-    small images are only shifted.
+    small images are only shifted. ``classes`` are their names, or how many there are.
     """
 
     def __init__(
-        self, paths: Sequence[str | Path], labels: Sequence[int], *, classes: int, image_size: int, augment: bool, seed: int
+        self,
+        paths: Sequence[str | Path],
+        labels: Sequence[int],
+        *,
+        classes: int | Sequence[str],
+        image_size: int,
+        augment: bool,
+        seed: int,
     ) -> None:
-        super().__init__(classes=classes, image_shape=(3, image_size, image_size), augment=augment, seed=seed)
+        names = () if isinstance(classes, int) else tuple(classes)
+        count = classes if isinstance(classes, int) else len(classes)
+        super().__init__(classes=count, image_shape=(3, image_size, image_size), augment=augment, seed=seed)
+        self.preprocessing = Preprocessing(
+            self.image_shape[1:], MEAN, STD, resize=short_side(image_size), filter="lanczos", labels=names
+        )
         # an array of bytes: counting references makes every worker copy a list of a million strings
         self._paths = np.array([os.fsencode(path) for path in paths])
         self.labels = np.asarray(labels, np.int64)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch.utils.data import TensorDataset
 
 from quaver.data.dataset import MemoryImages
+from quaver.preprocessing import Preprocessing
 
 
 def load_digits(size: int = 32, channels: int = 3, test_share: float = 0.2) -> tuple[TensorDataset, TensorDataset]:
@@ -41,4 +42,6 @@ def digits(split: str, *, image_size: int, augment: bool, seed: int) -> MemoryIm
     background = -1
     scale = {"mean": (0.0,) * 3, "std": (1.0,) * 3}  # they have values from −1 to 1 as they are
     options: dict[str, Any] = {"augment": augment, "seed": seed, "fill": background, **scale}
-    return MemoryImages(images.numpy(), labels.numpy(), classes=10, flip=False, **options)
+    data = MemoryImages(images.numpy(), labels.numpy(), classes=10, flip=False, **options)
+    data.preprocessing = Preprocessing(data.image_shape[1:], (0.5,) * 3, (0.5,) * 3, labels=[*"0123456789"])
+    return data

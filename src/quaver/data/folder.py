@@ -31,7 +31,7 @@ def folder(data_dir: Path, split: str, *, image_size: int, augment: bool, seed: 
         images = _images(data_dir / split / name)
         paths += images
         labels += [classes.index(name)] * len(images)
-    return FileImages(paths, labels, classes=len(classes), image_size=image_size, augment=augment, seed=seed)
+    return FileImages(paths, labels, classes=classes, image_size=image_size, augment=augment, seed=seed)
 
 
 def is_split(data_dir: Path) -> bool:
@@ -52,7 +52,8 @@ def _drawn(data_dir: Path, split: str, *, image_size: int, augment: bool, seed: 
         chosen = sorted(drawn[held_out:] if split == "train" else drawn[:held_out])
         paths += chosen
         labels += [label] * len(chosen)
-    return FileImages(paths, labels, classes=len(places), image_size=image_size, augment=augment, seed=seed)
+    names = [place.name for place in places]
+    return FileImages(paths, labels, classes=names, image_size=image_size, augment=augment, seed=seed)
 
 
 def _lot(path: Path) -> bytes:

@@ -71,9 +71,14 @@ def _resampleable(image: Image.Image) -> Image.Image:
     return image if image.mode in _RESAMPLED_AS_THEY_ARE else image.convert("RGB")
 
 
+def short_side(size: int) -> int:
+    """What the short side is scaled to before the middle of this size is cut out."""
+    return round(size * 256 / 224)
+
+
 def cut_out(image: Image.Image, size: int) -> Image.Image:
     """The short side scaled to ``size * 256 / 224``, then the middle."""
-    factor = round(size * 256 / 224) / min(image.size)
+    factor = short_side(size) / min(image.size)
     width, height = (round(side * factor) for side in image.size)
     if width * height > _LARGEST:
         raise ValueError(f"scaled to {width} x {height} pixels it is too large")

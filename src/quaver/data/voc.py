@@ -17,8 +17,9 @@ from quaver.checking import nearest
 from quaver.data.augment import CROP_DRAWS, crop_box
 from quaver.data.dataset import ImageData
 from quaver.data.image_list import count_of, shortened
-from quaver.data.images import normalized, read_pixels
+from quaver.data.images import MEAN, STD, normalized, read_pixels
 from quaver.errors import DataError
+from quaver.preprocessing import Preprocessing
 from quaver.reading import read_bytes, read_text
 
 CLASSES = (
@@ -61,6 +62,7 @@ class VocImages(ImageData):
         shape = (3, image_size, image_size)
         super().__init__(classes=len(class_names), image_shape=shape, augment=augment, seed=seed)
         self.annotated, self.class_names = list(annotated), tuple(class_names)
+        self.preprocessing = Preprocessing(shape[1:], MEAN, STD, labels=self.class_names)
 
     def __len__(self) -> int:
         return len(self.annotated)

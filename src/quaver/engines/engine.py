@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from quaver.engines.inspection import Profile, Revealed
     from quaver.graph.nodes import Facts
     from quaver.graph.rewriter import Lowering
+    from quaver.image_input import ImageInput
+    from quaver.preprocessing import Preprocessing
     from quaver.program import Program
     from quaver.runtime.runner import Runner
 
@@ -30,7 +32,7 @@ class Engine:
     ``name``: what configs and artefacts call it. ``package``: the Python package that it is, ``title`` its proper name, and
     ``requirement`` what pip installs. ``suffix``: the file that is written for it; ``reads``: all that it can run.
     ``folder``: where its file lies in the tree of a conversion. ``input_layouts``: the orders in which its files can take
-    images.
+    images; ``takes_bytes``: its files can take them as a camera gives them.
 
     ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
     grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
@@ -38,7 +40,9 @@ class Engine:
     only where the result is quantized at once. ``saturates``: on some processors it adds two products in 16 bits.
 
     ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``weights``: what the file is called
-    that holds them beside a model, if one does. ``remedy``: what to try where it died.
+    that holds them beside a model, if one does. ``remedy``: what to try where it died. ``script``: lines of Python that need
+    the engine's own package alone, imports first: ``outputs`` of a ``batch`` by the file at ``path``, whose input is called
+    ``{input}``.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Engine:
     reads: tuple[str, ...]
     folder = "int8"
     input_layouts: tuple[str, ...] = ("nchw",)
+    takes_bytes = False
     op_types: tuple[str, ...]
     unsigned = True
     fuses_add = False
@@ -58,6 +63,7 @@ class Engine:
     saturates = False
     weights = ""
     remedy = "Run it on another engine, or install another version of this one."
+    script: tuple[str, ...] = ()
 
     @property
     def is_installed(self) -> bool:
@@ -128,7 +134,16 @@ class Engine:
 class WriteOptions:
     """How files are to be written, and what writers of several engines share while they write one program."""
 
-    def __init__(self, *, same_on_amx: bool = True, input_layout: str = "nchw") -> None:
+    def __init__(
+        self,
+        *,
+        same_on_amx: bool = True,
+        input_layout: str = "nchw",
+        image: "ImageInput | None" = None,
+        preprocessing: "Preprocessing | None" = None,
+    ) -> None:
         self.same_on_amx = same_on_amx
         self.input_layout = input_layout
+        self.image = image
+        self.preprocessing = preprocessing
         self.shared: dict[str, Any] = {}

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from quaver.capture import capture
 from quaver.config.recipe import Phase, Recipe
 from quaver.data import ImageData, Loader, open_dataset
 from quaver.detection import Detection
@@ -14,6 +15,7 @@ from quaver.engines import ENGINES, Engine
 from quaver.errors import ConfigError
 from quaver.experiment.recipe_checks import dataset_name
 from quaver.models import build
+from quaver.program import Program
 from quaver.training.classification import Classification
 from quaver.training.ranks import Ranks
 from quaver.training.task import Task
@@ -37,6 +39,12 @@ class Components:
     def example(self) -> tuple[Tensor]:
         """Inputs to capture a model with."""
         return (torch.zeros(1, *self.image_shape),)
+
+    def captured(self, model: nn.Module) -> Program:
+        """The model as a program that says how its images are prepared."""
+        program = capture(model, self.example)
+        program.preprocessing = self.train.dataset.preprocessing
+        return program
 
     @property
     def steps_per_epoch(self) -> int:

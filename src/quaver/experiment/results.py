@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from quaver.capture import capture
 from quaver.config.recipe import NO_TARGET
 from quaver.data import Loader
 from quaver.deployment import write_float_model, write_tree
@@ -59,7 +58,7 @@ def _float_model(components: Components, folder: RunFolder) -> list[str]:
     model = components.model()
     load_weights(model, folder.fp32)
     try:
-        write_float_model(capture(model, components.example), folder.path)
+        write_float_model(components.captured(model), folder.path)
     except EngineError as error:  # what was trained is not lost for want of something to compare it with
         return [f"fp32/ is left out: {error}"]
     return []

@@ -11,7 +11,6 @@ from typing import Any
 from torch import nn
 
 from quaver.analysis import Analysis, analyze
-from quaver.capture import capture
 from quaver.config.recipe import FROM_DATA, NO_TARGET, Phase
 from quaver.data import Loader
 from quaver.errors import ConfigError, InputError, StorageError
@@ -54,7 +53,7 @@ class TrainingRun:
     def to_float(self) -> Trained:
         """A trained float model: as ``--pretrained_fp32_model`` gives it, trained further by ``train``'s epochs."""
         model = self._model()
-        return self._trained(FLOAT, capture(model, self.components.example), self.components.recipe.train, {})
+        return self._trained(FLOAT, self.components.captured(model), self.components.recipe.train, {})
 
     def to_int8(self) -> tuple[Trained, Trained]:
         """The float model and the one trained with quantizers; without weights to start from, float training comes first."""
@@ -97,7 +96,7 @@ class TrainingRun:
 
     def to_analysis(self) -> Analysis:
         """What the float model's ranges are on training data, kept in the run's folder."""
-        return self._look_at(capture(self._model(), self.components.example).to(self.components.device))
+        return self._look_at(self.components.captured(self._model()).to(self.components.device))
 
     def _look_at(self, fp32: Program) -> Analysis:
         count = self.components.recipe.quantize.analysis_batches
@@ -145,7 +144,7 @@ class TrainingRun:
     def _float_model(self) -> Trained:
         recipe, start = self.components.recipe, self.start
         if start.checkpoint is not None and self._goes_on_in(QUANTIZE):
-            program = capture(self._model_of_run(), self.components.example)
+            program = self.components.captured(self._model_of_run())
             return Trained(program, start.checkpoint.record.get("float", {}), [])
         if not recipe.pretrained_fp32_model:
             epochs = recipe.train.num_epochs
@@ -155,7 +154,7 @@ class TrainingRun:
                 else "no --pretrained_fp32_model, and --float_epochs 0: training with quantizers from random weights."
             )
             return self.to_float()
-        program = capture(self._model(), self.components.example).to(self.components.device)
+        program = self.components.captured(self._model()).to(self.components.device)
         return Trained(program, self.components.task.evaluate(program, self.components.test), [])
 
     def _model(self) -> nn.Module:

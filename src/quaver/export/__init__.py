@@ -12,14 +12,18 @@ from quaver.checking import check, one_of
 from quaver.engines import DEFAULT, ENGINES, Engine, WriteOptions, suffixes
 from quaver.errors import EngineError, StageError, StorageError
 from quaver.export.acceptance import compare
+from quaver.export.image_refusals import refuse_other_images
 from quaver.export.other_engine import cost_of_moving
 from quaver.export.provenance import carried, checksums, origin_of
+from quaver.export.run_script import run_script
 from quaver.files import writing
+from quaver.image_input import ImageInput
 from quaver.passes.convert_to_int8 import ConvertToInt8Pass
+from quaver.preprocessing import Preprocessing
 from quaver.program import Program, Stage
 from quaver.program.finite import refuse_not_finite
 from quaver.runtime import Runner
-from quaver.runtime.artefact import checksum, provenance_file
+from quaver.runtime.artefact import checksum, provenance_file, script_file
 from quaver.runtime.publishing import draft_in, publish
 from quaver.runtime.trial import tried
 
@@ -33,6 +37,8 @@ def export(
     *,
     same_on_amx: bool = True,
     input_layout: str = "nchw",
+    image: ImageInput | None = None,
+    preprocessing: Preprocessing | None = None,
 ) -> Path:
     """Write a program for an engine, open the file again, compare, and give its path.
 
@@ -45,8 +51,16 @@ def export(
     are stored there as OpenVINO would choose: faster by a tenth or more where there are many, and another integer once in
     some hundred thousand. It changes nothing on other processors. ``input_layout="nhwc"``: the file (of litert) takes images
     with their channels last; `quaver.runtime` gives it them so, and takes them as the model does.
+
+    ``image``: the file takes a camera's bytes as this says, in place of the float tensor that the program takes, and
+    prepares them itself. Each byte becomes the very integer that the program rounds it to.
+
+    ``preprocessing``: how images are prepared, and what the classes are called, where the program does not know it from
+    ``quaver quantize``. It is written into the file, into the JSON beside it, and into ``<file>.py``: a few lines that run
+    the file on an image, with the engine's own package alone.
     """
-    (file,) = export_each(program, {target: path}, same_on_amx=same_on_amx, input_layout=input_layout)
+    options = WriteOptions(same_on_amx=same_on_amx, input_layout=input_layout, image=image, preprocessing=preprocessing)
+    (file,) = _export_each(program, {target: path}, options)
     return file
 
 
@@ -54,18 +68,21 @@ def export_each(
     program: Program, paths: Mapping[str, str | Path], *, same_on_amx: bool = True, input_layout: str = "nchw"
 ) -> list[Path]:
     """`export` for several engines, by name; what their files have in common is made once. All are written, or none."""
-    options = WriteOptions(same_on_amx=same_on_amx, input_layout=input_layout)
+    return _export_each(program, paths, WriteOptions(same_on_amx=same_on_amx, input_layout=input_layout))
+
+
+def _export_each(program: Program, paths: Mapping[str, str | Path], options: WriteOptions) -> list[Path]:
     drafts: dict[Path, Path] = {}
     files: list[Path] = []
     with ExitStack() as stack:
         for target, path in paths.items():
-            file, ready = _checked(program, path, target, input_layout)
+            file, ready = _checked(program, path, target, options)
             with writing(file.parent, _UNTOUCHED):
                 if file.parent not in drafts:
                     drafts[file.parent] = stack.enter_context(draft_in(file.parent))
                 own = drafts[file.parent] / str(len(files))
                 own.mkdir()
-                facts = {"moved": cost_of_moving(program, ready, ENGINES[target]), "same_on_amx": same_on_amx}
+                facts = {"moved": cost_of_moving(program, ready, ENGINES[target]), "same_on_amx": options.same_on_amx}
                 _write(ready, own / file.name, ENGINES[target], options, facts)
             files.append(file)
         for folder, draft in drafts.items():
@@ -74,12 +91,14 @@ def export_each(
     return files
 
 
-def _checked(program: Program, path: str | Path, target: str, input_layout: str) -> tuple[Path, Program]:
+def _checked(program: Program, path: str | Path, target: str, options: WriteOptions) -> tuple[Path, Program]:
     """The file to be written, and the program in the form for it, if both can be."""
     check("export", {"target": target}, {"target": one_of(*ENGINES)})
-    check(f"export to {target}", {"input_layout": input_layout}, {"input_layout": one_of(*ENGINES[target].input_layouts)})
+    layouts = {"input_layout": one_of(*ENGINES[target].input_layouts)}
+    check(f"export to {target}", {"input_layout": options.input_layout}, layouts)
     if not isinstance(program, Program):
         raise StageError(f"export: takes a program from quaver.convert, not {type(program).__name__}.")
+    refuse_other_images(program, ENGINES[target], options)
     return _file(Path(path), ENGINES[target]), form_for(program, ENGINES[target])
 
 
@@ -115,15 +134,17 @@ def _file(path: Path, engine: Engine) -> Path:
 
 def _write(program: Program, file: Path, engine: Engine, options: WriteOptions, facts: dict[str, Any]) -> None:
     """Everything that belongs to an artefact, in a folder of its own."""
-    origin = origin_of(program, engine)
+    origin = origin_of(program, engine, options)
     engine.write(program, file, carried(origin), options)
     files = checksums(file.parent)
     tried(file, engine, place="export")
-    compared = compare(program, file, engine, reopened(file, engine))
+    compared = compare(program, file, engine, reopened(file, engine), options.image)
     beside = origin | facts | {"compared": compared, "files": files}
     beside = json.loads(json.dumps(beside))  # as it will be read: lists for tuples
     text = json.dumps(beside | {"checksum": checksum(beside)}, indent=1, sort_keys=True)
     provenance_file(file).write_text(text + "\n")
+    if "preprocessing" in origin and engine.script:
+        script_file(file).write_text(run_script(file.name, engine, origin))
 
 
 def reopened(file: Path, engine: Engine) -> Runner:

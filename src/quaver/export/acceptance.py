@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +13,8 @@ from quaver.engines import Engine
 from quaver.errors import EngineError, InputError, QuaverWarning
 from quaver.export.comparison import Allowed, Comparison
 from quaver.export.full_range import saturates_here
-from quaver.export.integers import Simulated, Simulation
+from quaver.export.integers import Simulated
+from quaver.image_input import BYTES, ImageInput
 from quaver.program import EVAL, Program
 from quaver.program.quantized_tensors import quantized_tensors
 from quaver.program.signature import InputTensor
@@ -23,10 +25,10 @@ LARGE = 2**16
 """Inputs to run: many, or few where one has more numbers than this."""
 
 
-def compare(program: Program, file: Path, engine: Engine, run: Runner) -> dict[str, Any]:
+def compare(program: Program, file: Path, engine: Engine, run: Runner, image: ImageInput | None = None) -> dict[str, Any]:
     """Run both on the same inputs; refuse a file that computes something else at any tensor that the engine shows."""
-    comparison = Comparison(program, file, engine, run, Allowed(), all_shortcuts=False)
-    inputs, simulated = with_numbers(comparison.simulation, inputs_for(program))
+    comparison = Comparison(program, file, engine, run, Allowed(), all_shortcuts=False, image=image)
+    inputs, simulated = with_numbers(comparison, inputs_for(program) if image is None else [bytes_for(program, image)])
     if not all(map(len, inputs)):
         warn("it was not compared, for the program gives NaN or Inf for all inputs that were tried.")
         return {"engine": run.engine, "tensors": 0}
@@ -37,7 +39,9 @@ def compare(program: Program, file: Path, engine: Engine, run: Runner) -> dict[s
     failures = comparison.failures()
     if failures and saturates_here(program, engine):
         warn(f"its weights are of full range, and this processor saturates: {failures[0]}.")
-    elif failures and comparison.clear_failures() and (clear := _looked_at_closely(program, file, engine, run, inputs)):
+    elif (
+        failures and comparison.clear_failures() and (clear := _looked_at_closely(program, file, engine, run, inputs, image))
+    ):
         raise EngineError(
             f"export: what {run.engine} computes from the file is not what the program computes: {_first_of(clear)} "
             "Nothing was written. Please report it, with the network if you can."
@@ -55,9 +59,11 @@ def compare(program: Program, file: Path, engine: Engine, run: Runner) -> dict[s
     }
 
 
-def _looked_at_closely(program: Program, file: Path, engine: Engine, run: Runner, inputs: list[Tensor]) -> list[str]:
+def _looked_at_closely(
+    program: Program, file: Path, engine: Engine, run: Runner, inputs: list[Tensor], image: ImageInput | None
+) -> list[str]:
     """What is clearly wrong where every shortcut is asked for, and what follows is computed from the engine's own."""
-    comparison = Comparison(program, file, engine, run, Allowed(), engines_shortcuts=True)
+    comparison = Comparison(program, file, engine, run, Allowed(), engines_shortcuts=True, image=image)
     comparison.add(*inputs)
     return comparison.clear_failures()
 
@@ -89,12 +95,25 @@ def inputs_for(program: Program) -> list[Tensor]:
     return [_input(leaf, count, ranges.get(place), generator) for place, leaf in enumerate(leaves)]
 
 
-def with_numbers(simulation: Simulation, inputs: list[Tensor]) -> tuple[list[Tensor], Simulated | None]:
+def bytes_for(program: Program, image: ImageInput) -> Tensor:
+    """Images that hold every byte in every channel, where there is room: the same each time."""
+    (leaf,) = program.signature.tensors
+    free, *sizes = leaf.shape
+    pixels = math.prod(size or 1 for size in sizes[1:])
+    count = free or (FEW if pixels * image.channels > LARGE else MANY)
+    chance, values = np.random.default_rng(0), np.arange(count * pixels) % BYTES
+    planes = np.stack([chance.permutation(values) for _ in range(image.channels)], axis=1).astype(np.uint8)
+    images_nchw = np.moveaxis(planes.reshape(count, pixels, -1), 2, 1).reshape(count, *map(int, filter(None, sizes)))
+    return torch.from_numpy(np.ascontiguousarray(np.moveaxis(images_nchw, 1, image.axis)))
+
+
+def with_numbers(comparison: Comparison, inputs: list[Tensor]) -> tuple[list[Tensor], Simulated | None]:
     """Those of a batch for which the program itself computes numbers: a logarithm has none for what it never sees.
 
     With what the program makes of them, where that is all.
     """
-    simulated = simulation.run(*inputs)
+    simulation = comparison.simulation
+    simulated = simulation.run(*comparison.prepared(*inputs))
     values = [*simulated.outputs, *map(torch.from_numpy, simulated.integers.values())]
     count = len(inputs[0]) if inputs and inputs[0].dim() else 0
     if any(not value.dim() or len(value) != count for value in (*inputs, *values)):

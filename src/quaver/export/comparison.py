@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -13,6 +14,7 @@ from quaver.engines import Engine
 from quaver.errors import InputError
 from quaver.export.exactness import exactness
 from quaver.export.integers import Inside, Integers, Rounded, Simulated, simulation
+from quaver.image_input import ImageInput
 from quaver.program import Program
 from quaver.runtime import Runner
 from quaver.runtime.artefact import provenance
@@ -104,6 +106,7 @@ class Comparison:
     are not looked at: what is wrong with one shows in the sum. What follows from such a shortcut is computed from the
     simulation's: in a model that ends there, the engine may choose another kernel than in the one that runs. With
     ``engines_shortcuts`` it is computed from the engine's all the same: an integer that a tie moved there explains others.
+    Where the file takes bytes as ``image`` says, batches hold these, and the program is given what they stand for.
     """
 
     def __init__(
@@ -118,9 +121,10 @@ class Comparison:
         all_shortcuts: bool = True,
         engines_shortcuts: bool = False,
         threads: int = 1,
+        image: ImageInput | None = None,
     ) -> None:
         own = run.engine == engine.package  # a file may be read by another engine, in whose arithmetic it is not
-        self.run, self.allowed = run, allowed
+        self.run, self.allowed, self.image = run, allowed, image
         claims, self.exact_outputs, elsewhere = exactness(program, engine)
         self.is_held = own and not elsewhere
         if not engine.is_exact_here(provenance(file)):
@@ -148,9 +152,16 @@ class Comparison:
             return f"the outputs alone decide, and {self.run.engine} has a float arithmetic of its own: they may be off"
         return ""
 
+    def prepared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """What the program takes, of what the file takes."""
+        if self.image is None:
+            return tensors
+        return tuple(torch.from_numpy(self.image.prepared(tensor.numpy())) for tensor in tensors)
+
     def add(self, *tensors: Tensor, simulated: Simulated | None = None) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
         """Compare a batch, of which the program may have been asked before; the outputs of both."""
-        ours, integers = simulated or self.simulation.run(*tensors)
+        prepared = self.prepared(*tensors)
+        ours, integers = simulated or self.simulation.run(*prepared)
         arrays = [tensor.numpy() for tensor in tensors]
         got = self.run(*arrays)
         outputs, deployed = [output.numpy() for output in ours], list(got if isinstance(got, tuple) else (got,))
@@ -168,7 +179,7 @@ class Comparison:
             self._count_outputs(outputs, deployed, outputs, deployed)
             return outputs, deployed
         given = {name: whole for name, whole in shown.items() if name not in self.simulated_best}
-        behind_outputs, behind = self.simulation.run_behind(given, self.inside.dropped, *tensors)
+        behind_outputs, behind = self.simulation.run_behind(given, self.inside.dropped, *prepared)
         for name, whole in shown.items():
             excess = _excess(integers[name], behind[name], whole) if self.is_held else None
             self.tensors[name].add(integers[name], whole, excess, self.allowed.at(self.exact[name]))

@@ -5,20 +5,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from quaver.engines import Engine
+from quaver.engines import Engine, WriteOptions
 from quaver.export.full_range import overflowing
 from quaver.program import Program
 
 FORMAT, VERSION = "quaver.artefact", 1
 
 
-def origin_of(program: Program, engine: Engine) -> dict[str, Any]:
+def origin_of(program: Program, engine: Engine, options: WriteOptions) -> dict[str, Any]:
     """Version, passes with their options, thresholds, and a hash of the weights. No time stamp: equal runs, equal files.
 
     ``full_range`` names the layers that overflow on processors without VNNI; without any, the file is safe on all of them.
+    ``image`` is there where the file takes bytes, ``preprocessing`` where it is known.
     """
     from quaver import __version__
 
+    image, prepared = options.image, options.preprocessing or program.preprocessing
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -30,6 +32,8 @@ def origin_of(program: Program, engine: Engine) -> dict[str, Any]:
         "inputs": [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in program.signature.tensors],
         "full_range": overflowing(program, engine),
         "ops": [asdict(record) for record in program.ops()],
+        **({"image": image.record()} if image is not None else {}),
+        **({"preprocessing": prepared.record(image, options.input_layout.upper())} if prepared is not None else {}),
     }
 
 

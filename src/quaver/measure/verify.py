@@ -171,7 +171,8 @@ def verify(
 
     ``program`` is prepared, frozen, int8 or mobile; each file is compared with the program in its engine's arithmetic, a
     ``.pte`` file with the mobile form. A batch is an array or tensor of images, or a pair of images and labels; for a
-    model with several inputs, a tuple of them stands for the images. With ``layers``
+    model with several inputs, a tuple of them stands for the images. A file that takes bytes (``export(image=…)``) is given
+    uint8 images as it takes them, and the program what they stand for. With ``layers``
     the integers of every quantized tensor are compared as well, where the engine shows them (not for ``.pte``).
 
     The result has `passed` and ``failures``. Every tensor counts: to the last bit where the engine's arithmetic is simulated
@@ -191,7 +192,8 @@ def verify(
     run = load(file, threads)
     engine = engine_of(file, provenance(file))
     ready = _frozen_form(program, engine)
-    comparison = Comparison(ready, file, engine, run, Allowed(allow_steps, allow_share), layers=layers, threads=threads)
+    allowed = Allowed(allow_steps, allow_share)
+    comparison = Comparison(ready, file, engine, run, allowed, layers=layers, threads=threads, image=run.image)
     tally = _Tally(comparison.output_names, task)
     for batch in batches:
         inputs, labels = _split(batch, len(run.inputs))

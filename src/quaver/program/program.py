@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import QuaverWarning, StageError
 from quaver.graph.nodes import Op, copy_graph, is_op, op_of
+from quaver.preprocessing import Preprocessing
 from quaver.program.empty import empty_shape
 from quaver.program.history import PassApplied
 from quaver.program.placements import Placements
@@ -26,7 +27,7 @@ from quaver.quantizers import Observer, Quantizer
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
-    | {"_compiled", "_quantizer_optimizer"}
+    | {"preprocessing", "_compiled", "_quantizer_optimizer"}
 )
 
 
@@ -39,6 +40,8 @@ class Program(nn.Module):
     In evaluation, quantized ops run in the arithmetic of an engine: integers are convolved and rescaled once. A prepared
     program has the default engine's, and so has a frozen one that is meant for it: what is measured on the one is what the
     other computes, bit for bit. Meant for another engine, the frozen one computes as that engine does.
+
+    ``preprocessing`` may say how its images are prepared: what is made of the program, files too, carries it on.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Program(nn.Module):
         records: tuple[OpRecord, ...] = (),
         history: tuple[PassApplied, ...] = (),
         for_test: bool = False,
+        preprocessing: Preprocessing | None = None,
     ) -> None:
         super().__init__()
         self._compiled: dict[str, Executable] = {}
@@ -66,6 +70,7 @@ class Program(nn.Module):
         self.records = records
         self.history = history
         self.for_test = for_test
+        self.preprocessing = preprocessing
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
         self._quantizer_optimizer: Any = None
@@ -188,6 +193,7 @@ class Program(nn.Module):
             "records": self.records,
             "history": self.history,
             "for_test": self.for_test,
+            "preprocessing": self.preprocessing,
         }
         twin = Program(tensors or self, graphs, self.signature, **(fields | changes))
         twin.training = self.training and twin.stage.trains and not twin.for_test

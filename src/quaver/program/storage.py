@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from quaver.engines import ENGINES, mobile_engine
 from quaver.errors import StorageError
 from quaver.formats import Format
+from quaver.preprocessing import Preprocessing
 from quaver.program.dry_run import try_out
 from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
 from quaver.program.history import PassApplied
@@ -137,6 +138,7 @@ def _describe(program: Program) -> dict[str, Any]:
         "quantizers": quantizers,
         "placements": placements,
         "records": [asdict(record) for record in program.records],
+        **({"preprocessing": program.preprocessing.record()} if program.preprocessing is not None else {}),
     }
 
 
@@ -176,6 +178,7 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         records=tuple(read_record(record) for record in body["records"]),
         history=decoded(tuple[PassApplied, ...], body["history"]),
         for_test=bool(body["for_test"]),
+        preprocessing=decoded(Preprocessing | None, body.get("preprocessing")),
     )
     _refuse_misfits(program)
     _try_out(program)

@@ -8,7 +8,7 @@ from quaver.checking import check, whole
 from quaver.engines import Engine, engine_of
 from quaver.errors import QuaverWarning
 from quaver.locks import folder_lock
-from quaver.runtime.artefact import checked, find
+from quaver.runtime.artefact import checked, find, image_input
 from quaver.runtime.runner import Array, Input, Runner
 
 
@@ -24,7 +24,9 @@ def load(artefact: str | Path, threads: int = 1) -> Runner:
         origin = checked(path)
         engine = engine_of(path, origin)
         _warn_of_overflow(path, engine, origin)
-        return engine.load(path, threads)
+        run = engine.load(path, threads)
+    run.image = image_input(path, origin)
+    return run
 
 
 def _warn_of_overflow(path: Path, engine: Engine, origin: dict[str, Any]) -> None:

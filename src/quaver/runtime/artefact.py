@@ -7,6 +7,7 @@ from typing import Any
 
 from quaver.engines import suffixes
 from quaver.errors import StorageError
+from quaver.image_input import ImageInput
 from quaver.reading import MOST_BINARY, parse_json, read_bytes, read_text
 from quaver.records import decoded
 from quaver.runtime.publishing import settle
@@ -37,6 +38,11 @@ def provenance_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
+def script_file(path: Path) -> Path:
+    """Where the lines that run an artefact stand."""
+    return path.with_name(f"{path.name}.py")
+
+
 def provenance(path: Path) -> dict[str, Any]:
     """What was written beside an artefact about its origin; empty for a file from elsewhere."""
     beside = provenance_file(path)
@@ -54,6 +60,17 @@ def provenance(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError) as error:
         raise StorageError(f"{beside}: is damaged, or not Quaver's. Export the program again.") from error
     return content
+
+
+def image_input(path: Path, origin: dict[str, Any]) -> ImageInput | None:
+    """How a file of this origin takes a camera's bytes; None where it takes tensors."""
+    if "image" not in origin:
+        return None
+    try:
+        image: ImageInput = decoded(ImageInput, origin["image"])
+    except ValueError as error:
+        raise StorageError(f"{provenance_file(path)}: 'image' is {error}. Export the program again.") from error
+    return image
 
 
 def checksum(content: dict[str, Any]) -> str:

@@ -7,6 +7,8 @@ import numpy as np
 from quaver.errors import InputError
 from quaver.runtime.runner import Array, Input
 
+IMAGES = 4  # dimensions of a batch of them
+
 
 def fixed_batch(inputs: list[Input]) -> int | None:
     """The batch size that a model was exported for, or None where any will do."""
@@ -15,7 +17,7 @@ def fixed_batch(inputs: list[Input]) -> int | None:
 
 
 def random_batch(inputs: list[Input], batch: int, seed: int = 0) -> list[Array]:
-    """Inputs for a model: random images of the shapes it takes, zeros where it takes whole numbers."""
+    """Inputs for a model: random images of the shapes it takes, of bytes if it takes these, and zeros for other integers."""
     generator = np.random.default_rng(seed)
     return [_values(port, batch, generator) for port in inputs]
 
@@ -30,4 +32,6 @@ def _values(port: Input, batch: int, generator: np.random.Generator) -> Any:
     shape = [batch if size is None else size for size in port.shape]
     if port.dtype.kind == "f":
         return generator.standard_normal(shape, np.float32).astype(port.dtype)
+    if port.dtype == np.uint8 and len(shape) == IMAGES:
+        return generator.integers(0, 256, shape, np.uint8)
     return np.zeros(shape, port.dtype)

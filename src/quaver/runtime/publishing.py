@@ -76,12 +76,13 @@ def _bring(folder: Path) -> None:
     files = [file for file in incoming.glob("*/*") if not file.is_symlink() and not file.name.startswith(".")]
     of_networks, beside = suffixes(), weights_beside(files)  # from a folder that somebody else made, nothing else
     networks = [file for file in files if file.suffix in of_networks]
-    origins = [file for file in files if file.suffix == ".json" and file.with_suffix("").suffix in of_networks]
+    beside_networks = [file for file in files if file.with_suffix("").suffix in of_networks]
+    scripts, origins = ([file for file in beside_networks if file.suffix == suffix] for suffix in (".py", ".json"))
     weights = {network: file for network, file in beside.items() if file in files}
     for network in weights:  # one must not meet another's weights: rather none for a moment
         if not (folder / network.name).is_symlink():
             (folder / network.name).unlink(missing_ok=True)
-    for file in (*weights.values(), *networks, *origins):  # those last that say which belong together
+    for file in (*weights.values(), *networks, *scripts, *origins):  # those last that say which belong together
         if (folder / file.name).is_symlink():
             write_atomically(folder / file.name, file.read_bytes())
             file.unlink()

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quaver.errors import InputError
+from quaver.image_input import ImageInput
 from quaver.program.empty import empty_shape
 
 Array = NDArray[Any]
@@ -30,13 +31,15 @@ class Runner(ABC):
 
     engine: str
     inputs: list[Input]
+    image: ImageInput | None = None
+    """How a file takes a camera's bytes, where it does."""
 
     def __call__(self, *batch: Array) -> Array | tuple[Array, ...]:
         """Run a batch of any size on the engine. One without images gives outputs without any."""
         if len(batch) != len(self.inputs):
             names = ", ".join(repr(expected.name) for expected in self.inputs)
             raise InputError(f"the model takes {len(self.inputs)} inputs ({names}) and was given {len(batch)}.")
-        fitting = [_fitting(given, expected) for given, expected in zip(batch, self.inputs, strict=True)]
+        fitting = [_fitting(given, expected, self.image) for given, expected in zip(batch, self.inputs, strict=True)]
         outputs = self.infer(fitting) if _size_of(fitting, self.inputs) else self._infer_nothing(fitting)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
@@ -78,21 +81,22 @@ def _size_of(batch: list[Array], inputs: list[Input]) -> int:
     return sizes.pop() if sizes else 1
 
 
-def _fitting(given: Any, expected: Input) -> Array:
+def _fitting(given: Any, expected: Input, image: ImageInput | None) -> Array:
     """The input as the engine reads it: where it lies, if it lies there as it should."""
+    hint = "" if image is None else f" The file takes {image.words()}."
     try:
         array = np.asarray(given)
     except Exception as error:  # whatever the object's own way to an array may raise
         raise InputError(f"input {expected.name!r}: is no array: {error}.") from error
-    if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, expected.dtype, "same_kind"):
-        raise InputError(f"input {expected.name!r}: takes {expected.dtype}, not {array.dtype}.")
+    if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, expected.dtype, "safe" if image else "same_kind"):
+        raise InputError(f"input {expected.name!r}: takes {expected.dtype}, not {array.dtype}.{hint}")
     fits = array.ndim == len(expected.shape) and all(
         (have > 0 or not axis) if want is None else have == want
         for axis, (have, want) in enumerate(zip(array.shape, expected.shape, strict=True))
     )
     if not fits:
         want = ", ".join("any" if size is None else str(size) for size in expected.shape)
-        raise InputError(f"input {expected.name!r}: shape {array.shape} does not fit the model's ({want}).")
+        raise InputError(f"input {expected.name!r}: shape {array.shape} does not fit the model's ({want}).{hint}")
     try:
         array = np.asarray(array, dtype=expected.dtype, order="C")
         return array if array.flags.aligned else array.copy()

@@ -18,9 +18,16 @@ class ExecuTorch(Engine):
     suffix = ".pte"
     reads = (".pte",)
     folder = "mobile"
+    takes_bytes = True
     op_types = (
         *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "elementwise_add", "elementwise_mul", "pool2d", "mean"),
         *("concat", "flatten", "reshape", "transpose", "slice", "assign"),
+    )
+    script = (
+        "import torch",
+        "from executorch.runtime import Runtime",
+        'results = Runtime.get().load_program(path).load_method("forward").execute([torch.from_numpy(batch)])',
+        "outputs = [result.numpy() for result in results]",
     )
     remedy = "Run it on another engine (openvino, onnx), or install another version of executorch."
 

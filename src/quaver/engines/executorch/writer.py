@@ -12,27 +12,31 @@ from torch.fx.passes.infra.pass_base import PassResult
 from quaver.engines.engine import WriteOptions
 from quaver.engines.executorch.runner import FACTS
 from quaver.errors import EngineError, QuaverWarning, StageError
+from quaver.image_input import ImageInput
 from quaver.log_suppression import silenced
 from quaver.program import Program, Stage
 from quaver.runtime.seal import sealed
-from quaver.xnnpack.one_image import example, refuse_joint_outputs
+from quaver.xnnpack.image_input import described, take_bytes
+from quaver.xnnpack.one_image import refuse_joint_outputs
 from quaver.xnnpack.partitioning import float_weights, for_xnnpack, split
 
 
 def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write a program as ``model.pte``."""
-    file.write_bytes(serialized(program))
+    kept = {key: origin[key] for key in ("preprocessing",) if key in origin}
+    file.write_bytes(serialized(program, kept, options.image))
 
 
-def serialized(program: Program, origin: dict[str, Any] | None = None) -> bytes:
+def serialized(program: Program, origin: dict[str, Any] | None = None, image: ImageInput | None = None) -> bytes:
     """The content of a ``.pte`` file that computes what a mobile program computes, its weights stored as int8.
 
     A program with a free batch is written for a batch of one, and `quaver.runtime` runs larger ones image by image.
     ExecuTorch would take a range of sizes, but XNNPACK then needs the memory of the largest from the first call on, and
     leaves slices, reshapes and bilinear resizing to slower kernels; a larger batch is no faster. ``origin`` travels with
-    the file, as JSON that its method ``quaver`` gives.
+    the file, as JSON that its method ``quaver`` gives, beside what ExecuTorch does not keep: the names of the inputs, and
+    which sizes are free. With ``image`` it takes a camera's bytes.
     """
-    manager = lowered(program, origin)
+    manager = lowered(program, origin, image)
     with silenced():
         try:
             return sealed(manager.to_executorch().buffer)
@@ -40,7 +44,7 @@ def serialized(program: Program, origin: dict[str, Any] | None = None) -> bytes:
             raise _refusal(error) from error
 
 
-def lowered(program: Program, origin: dict[str, Any] | None = None) -> Any:
+def lowered(program: Program, origin: dict[str, Any] | None = None, image: ImageInput | None = None) -> Any:
     """The program as ExecuTorch's ``EdgeProgramManager``, with the parts that XNNPACK takes handed over to it."""
     if program.stage not in (Stage.MOBILE, Stage.FLOAT):
         raise StageError(
@@ -56,8 +60,9 @@ def lowered(program: Program, origin: dict[str, Any] | None = None) -> Any:
             raise EngineError(
                 "executorch is not installed: it writes .pte files. Install it with pip install 'quaver[executorch]'."
             ) from error
-    inputs, module = example(program, 1), program.graph_module()
+    module = program.graph_module()
     warn_of_float_weights(module.graph)
+    inputs = take_bytes(module, program, image, "ExecuTorch")
     for_xnnpack(module, inputs)
     with silenced():
         try:
@@ -65,7 +70,7 @@ def lowered(program: Program, origin: dict[str, Any] | None = None) -> Any:
                 torch.export.export(_Named(module), inputs, strict=False),
                 transform_passes=[split_again],
                 partitioner=[XnnpackPartitioner()],
-                constant_methods={FACTS: json.dumps(facts_about(program, origin))},
+                constant_methods={FACTS: json.dumps({"inputs": described(program, image), "origin": origin or {}})},
             )
         except Exception as error:  # whatever it is, it is about the program
             raise _refusal(error) from error
@@ -126,10 +131,3 @@ def is_named(node: Any, name: str) -> bool:
 def has_order_of(node: fx.Node, other: Any) -> bool:
     """Whether two tensors lie in memory alike."""
     return bool(node.meta["val"].dim_order() == other.meta["val"].dim_order())
-
-
-def facts_about(program: Program, origin: dict[str, Any] | None) -> dict[str, Any]:
-    """What ExecuTorch does not keep: the names of the inputs, and which sizes are free."""
-    tensors = program.signature.tensors
-    inputs = [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in tensors]
-    return {"inputs": inputs, "origin": origin or {}}

@@ -18,12 +18,21 @@ class LiteRT(Engine):
     suffix = ".tflite"
     reads = (".tflite",)
     folder = "mobile"
+    takes_bytes = True
     input_layouts = ("nchw", "nhwc")
     op_types = (
         *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "elementwise_add", "elementwise_mul", "pool2d", "mean"),
         *("concat", "flatten", "reshape", "transpose", "slice", "split", "assign", "pixel_shuffle"),
     )
     shows_inside = True
+    script = (
+        "from ai_edge_litert.interpreter import Interpreter",
+        "model = Interpreter(str(path))",
+        "model.allocate_tensors()",
+        'model.set_tensor(model.get_input_details()[0]["index"], batch)',
+        "model.invoke()",
+        'outputs = [model.get_tensor(port["index"]) for port in model.get_output_details()]',
+    )
     remedy = "Run it on another engine (openvino, onnx, executorch), or install another version of ai-edge-litert."
 
     def form(self, program: "Program") -> "Program":

@@ -241,8 +241,17 @@ def expand(t: Translator, node: fx.Node) -> Value:
     return t.emit("BROADCAST_TO", [t.as_float(x), t.integers(list(shape))], t.like(node, x.order), t.title(node))
 
 
+def cast(t: Translator, node: fx.Node) -> Value:
+    """Bytes as float; what is float, or stands for it, stays as it is."""
+    x = moved(t, node.args[0])
+    if x.stored.dtype != np.uint8:
+        return same(t, node)
+    return t.emit("CAST", [x], Value(Stored(0, x.stored.shape, np.dtype(np.float32)), x.order), t.title(node))
+
+
 TRANSLATIONS: dict[str, Translation] = {
-    **dict.fromkeys(("contiguous", "clone", "dropout", "detach", "alias", "to", "lift_fresh_copy", "_to_copy"), same),
+    **dict.fromkeys(("contiguous", "clone", "dropout", "detach", "alias", "to", "lift_fresh_copy"), same),
+    "_to_copy": cast,
     **dict.fromkeys(("flatten", "reshape", "view", "squeeze", "unsqueeze", "unflatten", "_unsafe_view"), reshape),
     **dict.fromkeys(("permute", "transpose", "t"), permute),
     **dict.fromkeys(("cat", "concat", "concatenate"), concat),

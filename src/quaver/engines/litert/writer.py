@@ -5,17 +5,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torch import fx
+from torch import Tensor, fx
 
 from quaver.engines.engine import WriteOptions
 from quaver.engines.litert import clamps, layers, moves, pointwise, pools
 from quaver.engines.litert.flatbuffer import File
 from quaver.engines.litert.translator import Order, Translator, Value, as_given, channels_last
 from quaver.errors import StageError
+from quaver.image_input import ImageInput
 from quaver.program import EVAL, Program, Stage
 from quaver.program.quantized_tensors import quantized_tensors
 from quaver.runtime.seal import sealed
-from quaver.xnnpack.one_image import example, refuse_joint_outputs
+from quaver.xnnpack.image_input import described, take_bytes
+from quaver.xnnpack.one_image import refuse_joint_outputs
 from quaver.xnnpack.partitioning import for_xnnpack, shapes
 
 IMAGES = 4  # dimensions
@@ -26,30 +28,33 @@ TRANSLATIONS = {packet: translation for kind in KINDS for packet, translation in
 
 def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write a program as ``model.tflite``."""
-    file.write_bytes(sealed(serialized(program, origin, options.input_layout)))
+    file.write_bytes(sealed(serialized(program, origin, options.input_layout, options.image)))
 
 
-def serialized(program: Program, origin: dict[str, Any], input_layout: str = "nchw") -> bytes:
+def serialized(
+    program: Program, origin: dict[str, Any], input_layout: str = "nchw", image: ImageInput | None = None
+) -> bytes:
     """The content of a file that computes what a mobile program, or a float one, computes.
 
     It takes one image at a time where the batch is free, and `quaver.runtime` runs larger batches image by image. Its note
     ``quaver`` says where it comes from, and in which order its tensors lie. Images come with their channels last where the
-    ``input_layout`` is nhwc.
+    ``input_layout`` is nhwc, and as a camera's bytes as ``image`` says.
     """
     if program.stage not in (Stage.MOBILE, Stage.FLOAT):
         raise StageError(f"LiteRT: takes a mobile program, or a float one, and this one is {program.stage.value}.")
     refuse_joint_outputs(program, "LiteRT")
-    module, inputs = program.graph_module(), example(program, 1)
+    module = program.graph_module()
     names = titles(program, module)
+    inputs = take_bytes(module, program, image, "LiteRT")
     for_xnnpack(module, inputs)
     shapes(module, inputs)
     translator = Translator(File(), module, TRANSLATIONS)
     translator.titles = names
-    taken = given(translator, program, channels_last if input_layout == "nhwc" else as_given)
+    taken = given(translator, program, inputs, channels_last if input_layout == "nhwc" and image is None else as_given)
     translator.run()
     outputs = results(translator)
     facts = {
-        "inputs": [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in program.signature.tensors],
+        "inputs": described(program, image),
         "orders": [value.order for value in taken.values()],
         "origin": origin,
         "tensors": {name: [value.stored.index, value.order] for name, value in translator.named.items()},
@@ -66,13 +71,13 @@ def titles(program: Program, module: fx.GraphModule) -> dict[fx.Node, str]:
     return {copies[tensor.quantize]: tensor.name for tensor in quantized_tensors(program)}
 
 
-def given(t: Translator, program: Program, order_of: Callable[[int], Order]) -> dict[str, Value]:
-    """The program's inputs, by name; those that are images in this order."""
+def given(t: Translator, program: Program, inputs: tuple[Tensor, ...], order_of: Callable[[int], Order]) -> dict[str, Value]:
+    """The file's inputs, by the program's names; those that are images in this order."""
     nodes = [node for node in t.module.graph.nodes if node.op == "placeholder"]
-    for node, leaf in zip(nodes, program.signature.tensors, strict=True):
-        shape = [1 if size is None else size for size in leaf.shape]
+    for node, leaf, tensor in zip(nodes, program.signature.tensors, inputs, strict=True):
+        shape = tuple(tensor.shape)
         order = order_of(IMAGES) if len(shape) == IMAGES else as_given(len(shape))
-        dtype = str(leaf.dtype).removeprefix("torch.")
+        dtype = str(tensor.dtype).removeprefix("torch.")
         t.values[node] = Value(t.file.tensor(leaf.name, tuple(shape[dim] for dim in order), dtype), order)
     return {leaf.name: t.values[node] for node, leaf in zip(nodes, program.signature.tensors, strict=True)}
 

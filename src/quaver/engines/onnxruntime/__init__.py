@@ -21,10 +21,15 @@ class ONNXRuntime(Engine):
         *("hard_swish", "hard_sigmoid", "swish", "sigmoid", "leaky_relu"),
     )
     rounds_products = True
+    takes_bytes = True
     saturates = True
     shows_inside = True
     tells_layers = True
     weights = "{name}.data"  # where others store them
+    script = (
+        "import onnxruntime",
+        "outputs = onnxruntime.InferenceSession(path).run(None, {{{input!r}: batch}})",
+    )
     remedy = "Run it on another engine (openvino reads it, too), or install another version of onnxruntime."
 
     @property

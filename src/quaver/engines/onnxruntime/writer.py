@@ -15,6 +15,7 @@ from quaver.engines.engine import WriteOptions
 from quaver.engines.onnxruntime.arithmetic import ZERO, quantized
 from quaver.int8.requantize import fitted
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, only_reader, operand, replace
+from quaver.onnx.image_input import take_bytes
 from quaver.onnx.model import checked_proto, shared_model
 from quaver.program import Program
 
@@ -23,7 +24,9 @@ _CLAMPS = ("Relu", "Clip")
 
 def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write a program as ``model.onnx``."""
-    model = for_onnxruntime(shared_model(program, options.shared))
+    model = shared_model(program, options.shared)
+    take_bytes(model, program, options.image)
+    for_onnxruntime(model)
     file.write_bytes(checked_proto(model, origin).SerializeToString())
 
 

@@ -21,10 +21,16 @@ class OpenVINO(Engine):
         "pixel_shuffle",
     )
     fuses_add = True
+    takes_bytes = True
     saturates = True
     shows_inside = True
     tells_layers = True
     weights = "{stem}.bin"
+    script = (
+        "import openvino",
+        'model = openvino.Core().compile_model(path, "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})',
+        "outputs = list(model(batch).values())",
+    )
     remedy = (
         f"Set {LIMITS[0]} in the environment, to AVX512_CORE_VNNI or, if that does not help, to AVX2; or export "
         "for another engine (onnx)."

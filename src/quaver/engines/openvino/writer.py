@@ -14,6 +14,7 @@ from quaver.engines.engine import WriteOptions
 from quaver.engines.openvino.runner import ov
 from quaver.errors import EngineError
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, operand
+from quaver.onnx.image_input import take_bytes
 from quaver.onnx.model import checked_proto, shared_model
 from quaver.program import Program
 
@@ -41,6 +42,7 @@ NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody
 def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write ``path`` (.xml) and its weights beside it; ``origin`` goes into the model's runtime information."""
     model = shared_model(program, options.shared)
+    take_bytes(model, program, options.image)
     pad_apart(model.graph)
     scale_apart(model.graph)
     try:
