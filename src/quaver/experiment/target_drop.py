@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from quaver.analysis import analyze
 from quaver.analysis.findings import Proposal
@@ -41,7 +42,7 @@ RANGES_ALONE = {"equalize": False, "round_weights": False, "correct_bias": False
 """What calibration leaves out where weights are to stay the float program's."""
 
 
-def calibrated(components: Components, fp32: Program, config: QuantConfig, **options: bool) -> Program:
+def calibrated(components: Components, fp32: Program, config: QuantConfig, **options: Any) -> Program:
     """The float program with quantizers, ranges and corrected weights from training images."""
     batches = Loader(components.train.dataset, components.recipe.batch_size, shuffle=True)
     return calibrate(fp32, batches.epoch(0), config, **options)
