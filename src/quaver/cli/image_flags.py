@@ -57,7 +57,7 @@ class ImageFlags:
         from quaver.image_input import ImageInput
 
         order = {"layout": (self.image_layout or "NHWC").upper(), "color": (self.image_color or "RGB").upper()}
-        if known is not None and not (self.image_mean or self.image_std):
+        if known is not None and not (self.image_mean or self.image_std) and self.image_unit == ImageFlags.image_unit:
             return known.image(**order)
         mean, std = _numbers("--image_mean", self.image_mean), _numbers("--image_std", self.image_std)
         return ImageInput(mean, std, unit=self.image_unit, **order)
