@@ -10,17 +10,17 @@ from torch.utils import _pytree as pytree
 
 from quaver.capture.explain import explain
 from quaver.capture.functionalize import functionalize, mark_written
+from quaver.capture.modules import DROPOUTS, note_modules, warn_of_traced_hooks
 from quaver.capture.naming import Naming
 from quaver.capture.tracing import Exported, export
 from quaver.errors import CaptureError, InputError
 from quaver.garbage import without_collecting
-from quaver.graph.nodes import packet
+from quaver.graph.nodes import calls_noted, note_calls, packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
+from quaver.program.module_hooks import all_hooks
 from quaver.program.signature import step_of
 from quaver.program.views import uncompiled, view
-
-_DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 
 
 def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None = None) -> Program:
@@ -34,7 +34,9 @@ def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any
     >>> program.eval()(torch.zeros(5, 3, 8, 8)).shape
     torch.Size([5, 8, 6, 6])
     """
-    return capture_modes(model, example_inputs, example_kwargs, (EVAL, TRAIN))
+    program = capture_modes(model, example_inputs, example_kwargs, (EVAL, TRAIN))
+    warn_of_traced_hooks(model, stacklevel=2)
+    return program
 
 
 @without_collecting()
@@ -69,6 +71,7 @@ def capture_modes(
     shapes = {name: tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     naming = Naming(shapes)
     for mode, trace in exported.items():
+        note_modules(trace.graph, model)
         _clean(trace.graph, evaluation=mode == EVAL)
         functionalize(trace.graph)
         mark_written(trace.graph)
@@ -83,7 +86,10 @@ def capture_modes(
         Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
     )
     _add_constants(program, exported)
+    program.traced_hooks = all_hooks(model)
     program.training = model.training
+    if not model.training:  # whatever some module of the model was in: the graph is that of model.eval()
+        nn.Module.train(program, False)
     return program
 
 
@@ -118,7 +124,9 @@ def _clean(graph: fx.Graph, *, evaluation: bool) -> None:
         if node.op != "call_function":
             continue
         name = packet(node)
-        if evaluation and name.rstrip("_") in _DROPOUTS:
+        if evaluation and name.rstrip("_") in DROPOUTS:
+            for note in ("gives", "gives_part", "takes"):
+                note_calls(node.args[0], note, calls_noted(node, note))
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
         elif name.startswith("_assert") and not node.users:

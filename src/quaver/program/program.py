@@ -8,16 +8,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils.hooks import RemovableHandle
 
 from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import QuaverWarning, StageError
-from quaver.graph.nodes import Op, copy_graph, is_op, op_of
+from quaver.graph.nodes import Op, argument, calls, copy_graph, is_op, module_of, op_of
 from quaver.program.empty import empty_shape
 from quaver.program.history import PassApplied
+from quaver.program.live_modules import EPS, is_training, live_modules, refuse_training
+from quaver.program.module_hooks import Hooked, hooked_modules
 from quaver.program.placements import Placements
 from quaver.program.printer import table
 from quaver.program.reason import Because
 from quaver.program.record import OpRecord
+from quaver.program.running import evaluation_graph, training_graph
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
 from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, view
@@ -26,7 +30,7 @@ from quaver.quantizers import Observer, Quantizer
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
-    | {"_compiled", "_quantizer_optimizer"}
+    | {"traced_hooks", "_compiled", "_quantizer_optimizer", "_hooked", "_newest_hook", "_watched"}
 )
 
 
@@ -34,7 +38,8 @@ class Program(nn.Module):
     """A captured model: a training and an evaluation graph over one set of tensors.
 
     It is used like the model it came from. ``.train()`` and ``.eval()`` choose the graph; ``state_dict()`` has the
-    model's own names, and the quantizers' beside them; parameters and buffers *are* the model's.
+    model's own names, and the quantizers' beside them; parameters and buffers *are* the model's. Its modules are the
+    model's, too: batch norms and dropouts compute in their own mode and with their own settings, and hooks are called.
 
     In evaluation, quantized ops run in the arithmetic of an engine: integers are convolved and rescaled once. A prepared
     program has the default engine's, and so has a frozen one that is meant for it: what is measured on the one is what the
@@ -54,7 +59,10 @@ class Program(nn.Module):
         for_test: bool = False,
     ) -> None:
         super().__init__()
-        self._compiled: dict[str, Executable] = {}
+        self._compiled: dict[tuple[str, tuple[str, ...]], Executable] = {}
+        self._hooked: Hooked = frozenset()
+        self._newest_hook = -1
+        self._watched: list[tuple[str, Any, float | None]] | None = None
         self._parameters = tensors._parameters
         self._buffers = tensors._buffers
         self._non_persistent_buffers_set = tensors._non_persistent_buffers_set
@@ -68,6 +76,7 @@ class Program(nn.Module):
         self.for_test = for_test
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
+        self.traced_hooks: frozenset[int] = frozenset()
         self._quantizer_optimizer: Any = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -89,9 +98,17 @@ class Program(nn.Module):
         """The outputs as a flat list, for tensors given in the order of the signature."""
         return list(self._run(TRAIN if self.training else EVAL, tensors))
 
-    def _run(self, mode: str, tensors: Sequence[Tensor]) -> Any:
-        self._build(mode)
-        run = self._compiled[mode]
+    def with_features(self, names: tuple[str, ...], *args: Any, **kwargs: Any) -> tuple[Any, list[Tensor]]:
+        """What the model gives back, and the tensors of modules or ops on the way; `quaver.feature_extractor` calls it."""
+        tensors = self.signature.flatten(args, kwargs)
+        mode = TRAIN if self.training else EVAL
+        outputs = list(self._run(mode, tensors, names))
+        return self.signature.unflatten(outputs[: len(outputs) - len(names)], mode), outputs[len(outputs) - len(names) :]
+
+    def _run(self, mode: str, tensors: Sequence[Tensor], features: tuple[str, ...] = ()) -> Any:
+        self._heed_modules(mode)
+        self._build(mode, features)
+        run = self._compiled[mode, features]
         try:
             return run(*tensors)
         except RuntimeError:  # torch cannot tell what view(n, -1) makes of nothing
@@ -102,11 +119,57 @@ class Program(nn.Module):
             a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape)) for a, b in zip(one, two, strict=True)
         ]
 
+    def _heed_modules(self, mode: str) -> None:
+        """Take over what was done to the modules since the last run, where the graph does not ask them as it runs."""
+        if not torch.compiler.is_compiling():  # a hook that is registered later, torch.compile does not see either
+            self._find_hooks()
+        if mode == EVAL:
+            for path, module, eps in self._settings():
+                if module.training:
+                    raise refuse_training(path)
+                if eps is not None and module.eps != eps:
+                    self.forget_code()
+
+    def _find_hooks(self) -> None:
+        """Look for modules with hooks; the newest hook's number says whether there can be new ones, anywhere."""
+        if self._newest_hook != RemovableHandle.next_id:
+            self._newest_hook = RemovableHandle.next_id
+            called = frozenset(str(node.target) for graph in self.graphs.values() for node in graph.find_nodes(op="call_module"))
+            hooked = hooked_modules(self, called, self.traced_hooks)
+            if hooked != self._hooked:
+                self._hooked = hooked
+                self._compiled.clear()
+
+    def _settings(self) -> list[tuple[str, Any, float | None]]:
+        """The modules whose mode and eps the evaluation graph was built with."""
+        if self._watched is None:
+            live = {module_of(node): module for graph in self.graphs.values() for node, module in live_modules(self, graph)}
+            self._watched = [(path, module, getattr(module, "eps", None)) for path, module in live.items()]
+        return self._watched
+
+    def settle(self) -> None:
+        """Write into the graphs what the modules say that evaluation, passes and files know by the graphs alone."""
+        for graph in self.graphs.values():
+            for node, module in live_modules(self, graph):
+                if calls(node, "batch_norm") and argument(node, "eps") != module.eps:
+                    node.update_arg(EPS, module.eps)
+
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-    def _build(self, mode: str) -> bool:
+    def forget_code(self) -> bool:
+        """Build the graphs anew when they next run: they, or what they were built with, changed."""
+        self._compiled.clear()
+        self._watched = None
+        return True
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def _build(self, mode: str, features: tuple[str, ...] = ()) -> bool:
         """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code."""
-        if mode not in self._compiled:
-            self._compiled[mode] = Executable(self, self.lowered() if mode == EVAL else self.graphs[mode])
+        self._find_hooks()
+        if (mode, features) not in self._compiled:
+            self.settle()
+            self._watched = None
+            made = evaluation_graph if mode == EVAL else training_graph
+            self._compiled[mode, features] = Executable(self, made(self, self.graphs[mode], features, self._hooked))
         return True
 
     def build(self) -> "Program":
@@ -117,6 +180,7 @@ class Program(nn.Module):
 
     def lowered(self) -> fx.Graph:
         """The evaluation graph as it is computed: on integers, in the arithmetic of the engine that it is meant for."""
+        self.settle()
         return self.engine.lowering().run(self.graphs[EVAL])
 
     @property
@@ -162,6 +226,10 @@ class Program(nn.Module):
         if self.training and not mode:
             self._report()
         super().train(mode)
+        if mode:
+            for node, module in live_modules(self, self.graphs[TRAIN]):
+                if not is_training(node):  # the model's own train() left it so, or quaver.freeze_batch_norm did
+                    module.eval()
         return self
 
     def clone(self, for_test: bool = False) -> "Program":
@@ -169,18 +237,11 @@ class Program(nn.Module):
 
         With ``for_test`` it is an evaluation view: always in eval mode, however the original trains on.
         """
-        seen: dict[int, nn.Module] = {}
-        tensors = nn.Module()
-        tensors._parameters, tensors._buffers = self._parameters, self._buffers
-        tensors._non_persistent_buffers_set = self._non_persistent_buffers_set
-        tensors._modules = {k: None if m is None else view(m, seen) for k, m in self._modules.items()}
-        twin = self.copy(tensors=tensors, for_test=for_test)
-        if for_test:
-            nn.Module.train(twin, False)
-        return twin
+        return self.copy(for_test=for_test)
 
     def copy(self, *, tensors: nn.Module | None = None, **changes: Any) -> "Program":
-        """A program with graphs of its own over the same tensors; the passes' way to begin."""
+        """A program with graphs and modules of its own over the same tensors; the passes' way to begin."""
+        self.settle()
         graphs = changes.pop("graphs", None) or {mode: copy_graph(graph) for mode, graph in self.graphs.items()}
         fields: dict[str, Any] = {
             "stage": self.stage,
@@ -189,10 +250,21 @@ class Program(nn.Module):
             "history": self.history,
             "for_test": self.for_test,
         }
-        twin = Program(tensors or self, graphs, self.signature, **(fields | changes))
+        twin = Program(tensors or self._modules_viewed(), graphs, self.signature, **(fields | changes))
         twin.training = self.training and twin.stage.trains and not twin.for_test
-        twin.optimizer_func = self.optimizer_func
+        if not twin.training:
+            nn.Module.train(twin, False)
+        twin.optimizer_func, twin.traced_hooks = self.optimizer_func, self.traced_hooks
         return twin
+
+    def _modules_viewed(self) -> nn.Module:
+        """The tensors, in modules that have their own mode, settings and hooks from here on."""
+        seen: dict[int, nn.Module] = {}
+        root = nn.Module()
+        root._parameters, root._buffers = self._parameters, self._buffers
+        root._non_persistent_buffers_set = self._non_persistent_buffers_set
+        root._modules = {name: None if module is None else view(module, seen) for name, module in self._modules.items()}
+        return root
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Program":
         tensors = nn.Module()

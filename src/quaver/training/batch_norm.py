@@ -9,7 +9,7 @@ from torch import Tensor, fx
 from quaver.graph.nodes import argument, packet
 from quaver.program import TRAIN, Program
 from quaver.program.views import read
-from quaver.training.synced_batch_norm import synced_batch_norm
+from quaver.program.synced_batch_norm import synced_batch_norm
 
 TRAINING = 5  # the position of ``training`` among the arguments of aten.batch_norm
 

@@ -1,0 +1,139 @@
+"""Which nodes of a graph the model's modules were given and gave back, and which of them follow a module's settings."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from warnings import warn
+
+from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import get_innermost_proxy_mode, get_proxy_slot
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils import _pytree as pytree
+
+from quaver.errors import QuaverWarning
+from quaver.graph.nodes import argument, calls, note_calls, note_module, packet
+from quaver.program.module_hooks import HOOKS, hooks_of
+
+DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+_KEY = "quaver_calls"
+
+
+@contextmanager
+def calls_marked(model: nn.Module) -> Iterator[None]:
+    """While a model is traced, mark the nodes of the tensors that each of its modules is given and gives back."""
+    counts: Counter[str] = Counter()
+    handles = []
+    for path, module in model.named_modules():
+        if path:
+            handles.append(module.register_forward_pre_hook(_Taken(path, counts), with_kwargs=True))
+            handles.append(module.register_forward_hook(_Given(path, counts)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _Taken:
+    """A forward pre-hook: marks what a call of a module is given, if it is tensors by position alone."""
+
+    def __init__(self, path: str, counts: Counter[str]) -> None:
+        self.path, self.counts = path, counts
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call = _numbered(self.path, self.counts[self.path])
+        for position, value in enumerate(args):
+            _mark(value, "takes", f"{call}/{position}")
+
+
+class _Given:
+    """A forward hook: marks what a call of a module gives back, and counts it."""
+
+    def __init__(self, path: str, counts: Counter[str]) -> None:
+        self.path, self.counts = path, counts
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        call = _numbered(self.path, self.counts[self.path])
+        self.counts[self.path] += 1
+        for leaf in pytree.tree_leaves(output):
+            _mark(leaf, "gives" if leaf is output else "gives_part", call)
+
+
+def _numbered(path: str, count: int) -> str:
+    return f"{path}@{count}" if count else path
+
+
+def _mark(value: Any, note: str, call: str) -> None:
+    """Leave a mark on the node of a tensor, where torch's own passes over a trace let it be."""
+    mode = get_innermost_proxy_mode()
+    slot = get_proxy_slot(value, mode.tracer, None) if mode is not None and isinstance(value, Tensor) else None
+    if slot is not None:
+        meta = slot.proxy.node.meta
+        meta["custom"] = {**meta.get("custom", {}), _KEY: [*meta.get("custom", {}).get(_KEY, []), (note, call)]}
+
+
+def note_modules(graph: fx.Graph, model: nn.Module) -> None:
+    """Turn the marks into notes, and note which nodes compute a batch norm or dropout of the model."""
+    modules = dict(model.named_modules())
+    for node in graph.nodes:
+        for note, call in node.meta.get("custom", {}).get(_KEY, ()):
+            note_calls(node, note, [call])
+        path = innermost(node)[0]
+        if path in modules and _computes(node, path, modules[path]):
+            note_module(node, path)
+
+
+def _computes(node: fx.Node, path: str, module: nn.Module) -> bool:
+    """Whether a node does what torch's own forward of its module does, with the module's settings."""
+    if isinstance(module, _BatchNorm) and calls(node, "batch_norm"):
+        own = [getattr(argument(node, name), "target", None) for name in ("running_mean", "running_var")]
+        tracked = [f"{path}.{name}" for name in ("running_mean", "running_var")]
+        return argument(node, "eps") == module.eps and own in ([None, None], tracked)
+    is_dropout = node.op == "call_function" and packet(node).rstrip("_") in DROPOUTS
+    return is_dropout and isinstance(module, _DropoutNd) and argument(node, "p") == module.p
+
+
+def innermost(node: fx.Node) -> tuple[str, str]:
+    """Path and class of the innermost module the op was called in."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if not stack:
+        return "", ""
+    path, module_type = stack[-1]
+    # the model stands under "model" in the wrapper that was traced; "@1" marks the second call of a module
+    inner = path.split("@")[0].removeprefix("model").lstrip(".")
+    return inner, module_type if isinstance(module_type, str) else f"{module_type.__module__}.{module_type.__qualname__}"
+
+
+def warn_of_traced_hooks(model: nn.Module, *, stacklevel: int) -> None:
+    """Say of hooks that somebody registered before capture that they were traced, and will not run again."""
+    for path, module in model.named_modules():
+        for kind in HOOKS:
+            for hook in hooks_of(module, kind).values():
+                made_by = getattr(hook, "__module__", None) or type(hook).__module__
+                if path and not made_by.startswith("torch."):  # weight norm and pruning compute what the graph now does
+                    warn(
+                        f"{path!r} had a hook when it was captured ({getattr(hook, '__qualname__', type(hook).__name__)}): "
+                        "what it computed was traced into the graph, and it is not called again. Register hooks that look "
+                        "at tensors on the program's modules, after capture.",
+                        QuaverWarning,
+                        stacklevel=stacklevel + 1,
+                    )
+                    return
+
+
+@contextmanager
+def momenta_as_numbers(model: nn.Module) -> Iterator[None]:
+    """While a model is traced, give batch norms that average over all batches (``momentum=None``) a number instead.
+
+    Which part a batch has then depends on a counter's value, and a graph has no place for it; the module has.
+    """
+    cumulative = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.momentum is None]
+    for module in cumulative:
+        module.momentum = 0.1
+    try:
+        yield
+    finally:
+        for module in cumulative:
+            module.momentum = None

@@ -1,0 +1,115 @@
+"""Batch norms and dropouts as the program's modules are now: a node asks its module for mode, momentum, eps and p.
+
+The graph has them as numbers, those of the capture. Whoever sets them on a module means the program, as in any loop:
+``bn.eval()``, ``bn.momentum = 0.01``, ``dropout.p = 0.3``.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from quaver.errors import StageError
+from quaver.graph.nodes import argument, calls, module_of, packet
+from quaver.program.synced_batch_norm import synced_batch_norm
+from quaver.program.views import read
+
+TRAINING = 5  # the position of ``training`` among the arguments of aten.batch_norm
+EPS = 7  # that of ``eps``
+
+
+def live_module(root: nn.Module, node: fx.Node) -> Any:
+    """The batch norm or dropout that a node asks, if there is one."""
+    path = module_of(node)
+    try:
+        module = read(root, path) if path else None
+    except KeyError:  # a frozen program has no modules but those that hold its tensors
+        return None
+    return module if isinstance(module, _BatchNorm | _DropoutNd) else None
+
+
+def live_modules(root: nn.Module, graph: fx.Graph) -> Iterator[tuple[fx.Node, Any]]:
+    """The nodes of a graph that ask a module, and the modules."""
+    for node in graph.nodes:
+        module = live_module(root, node)
+        if module is not None:
+            yield node, module
+
+
+def is_training(node: fx.Node) -> bool:
+    """Whether a batch norm or dropout of the training graph is in training mode there."""
+    return bool(argument(node, "train" if "dropout" in packet(node) else "training", True))
+
+
+def ask_modules(root: nn.Module, graph: fx.Graph) -> None:
+    """Let the nodes of a training graph ask their modules."""
+    counted = set()
+    for node, _ in list(live_modules(root, graph)):
+        path = module_of(node)
+        with graph.inserting_before(node):
+            module = graph.get_attr(path)
+            if "dropout" in packet(node):
+                asking = graph.call_function(dropout, (module, node.target, node.args[0]))
+            else:
+                names = ("input", "weight", "bias", "running_mean", "running_var", "cudnn_enabled")
+                synced = node.target is synced_batch_norm
+                given = node.args[:5] if synced else tuple(argument(node, name) for name in names)
+                asking = graph.call_function(batch_norm, (module, *given, *([True, True] if synced else [])))
+                counted.add(f"{path}.num_batches_tracked")
+        asking.meta = dict(node.meta)
+        node.replace_all_uses_with(asking)
+        graph.erase_node(node)
+    for node in list(graph.nodes):
+        if calls(node, "add_") and getattr(node.args[0], "target", None) in counted and not node.users:
+            graph.erase_node(node)  # the module counts its batches
+
+
+def batch_norm(
+    module: Any,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    cudnn_enabled: bool = True,
+    synced: bool = False,
+) -> Tensor:
+    """What ``nn.BatchNorm2d.forward`` computes, in the module's mode and with its settings of now.
+
+    ``synced``: by the statistics of all processes, which an ``nn.SyncBatchNorm`` is, too.
+    """
+    momentum = module.momentum or 0.0
+    if module.training and module.track_running_stats and module.num_batches_tracked is not None:
+        module.num_batches_tracked.add_(1)
+        if module.momentum is None:  # each batch counts the same
+            momentum = 1.0 / float(module.num_batches_tracked)
+    by_batch = module.training or (mean is None and var is None)
+    if module.training and not module.track_running_stats:
+        mean = var = None
+    if module.training and (synced or _spans_processes(module)):
+        group = None if synced else module.process_group
+        return synced_batch_norm(x, weight, bias, mean, var, momentum, module.eps, group)
+    return torch.batch_norm(x, weight, bias, mean, var, by_batch, momentum, module.eps, cudnn_enabled)
+
+
+def _spans_processes(module: Any) -> bool:
+    if not (isinstance(module, nn.SyncBatchNorm) and distributed.is_available() and distributed.is_initialized()):
+        return False
+    return distributed.get_world_size(module.process_group) > 1
+
+
+def dropout(module: Any, op: Any, x: Tensor) -> Tensor:
+    """What ``nn.Dropout.forward`` computes, in the module's mode and with its p of now."""
+    return op(x, module.p, module.training)  # type: ignore[no-any-return]
+
+
+def refuse_training(path: str) -> StageError:
+    """What is said of a module in training mode inside a program that evaluates."""
+    return StageError(
+        f"{path!r} is in training mode, and the program evaluates: its evaluation graph has no dropout, and batch norms that "
+        "use their running statistics. Call program.eval(), or run the training graph: program.train(), then .eval() on the "
+        "modules that are not to train, and program.apply(quaver.disable_observer)."
+    )
