@@ -127,9 +127,12 @@ def warn_of_traced_hooks(model: nn.Module, *, stacklevel: int) -> None:
 def momenta_as_numbers(model: nn.Module) -> Iterator[None]:
     """While a model is traced, give batch norms that average over all batches (``momentum=None``) a number instead.
 
-    Which part a batch has then depends on a counter's value, and a graph has no place for it; the module has.
+    Which part a batch has then depends on a counter's value, and a graph has no place for it; the module has, where it does
+    what torch's own does.
     """
-    cumulative = [module for module in model.modules() if isinstance(module, _BatchNorm) and module.momentum is None]
+    own = (_BatchNorm.forward, nn.SyncBatchNorm.forward)
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm) and type(module).forward in own]
+    cumulative = [module for module in norms if module.momentum is None]
     for module in cumulative:
         module.momentum = 0.1
     try:

@@ -41,6 +41,8 @@ def live_modules(root: nn.Module, graph: fx.Graph) -> Iterator[tuple[fx.Node, An
 
 def is_training(node: fx.Node) -> bool:
     """Whether a batch norm or dropout of the training graph is in training mode there."""
+    if node.target is synced_batch_norm:
+        return True
     return bool(argument(node, "train" if "dropout" in packet(node) else "training", True))
 
 
@@ -52,7 +54,7 @@ def ask_modules(root: nn.Module, graph: fx.Graph) -> None:
         with graph.inserting_before(node):
             module = graph.get_attr(path)
             if "dropout" in packet(node):
-                asking = graph.call_function(dropout, (module, node.target, node.args[0]))
+                asking = graph.call_function(dropout, (module, node.target, node.args[0]))  # type: ignore[arg-type]
             else:
                 names = ("input", "weight", "bias", "running_mean", "running_var", "cudnn_enabled")
                 synced = node.target is synced_batch_norm
@@ -62,9 +64,18 @@ def ask_modules(root: nn.Module, graph: fx.Graph) -> None:
         asking.meta = dict(node.meta)
         node.replace_all_uses_with(asking)
         graph.erase_node(node)
-    for node in list(graph.nodes):
-        if calls(node, "add_") and getattr(node.args[0], "target", None) in counted and not node.users:
+    for node in reversed(list(graph.nodes)):
+        if counter_of(node) in counted and not node.users:
             graph.erase_node(node)  # the module counts its batches
+
+
+def counter_of(node: Any) -> str:
+    """The counter of batches that a node adds to, if it does; of a module that is called twice, the first does, too."""
+    written = node
+    while calls(written, "add_"):
+        written = written.args[0]
+    is_counter = written is not node and written.op == "get_attr" and written.target.endswith("num_batches_tracked")
+    return str(written.target) if is_counter else ""
 
 
 def batch_norm(
@@ -109,7 +120,7 @@ def dropout(module: Any, op: Any, x: Tensor) -> Tensor:
 def refuse_training(path: str) -> StageError:
     """What is said of a module in training mode inside a program that evaluates."""
     return StageError(
-        f"{path!r} is in training mode, and the program evaluates: its evaluation graph has no dropout, and batch norms that "
-        "use their running statistics. Call program.eval(), or run the training graph: program.train(), then .eval() on the "
-        "modules that are not to train, and program.apply(quaver.disable_observer)."
+        f"{path!r} is in training mode, and the program evaluates: its evaluation graph has no dropout, and batch norms in "
+        "it use their running statistics. Call program.eval(), or run the training graph: program.train(), then .eval() on "
+        "the modules that are not to train, and program.apply(quaver.disable_observer)."
     )

@@ -134,7 +134,9 @@ class Program(nn.Module):
         """Look for modules with hooks; the newest hook's number says whether there can be new ones, anywhere."""
         if self._newest_hook != RemovableHandle.next_id:
             self._newest_hook = RemovableHandle.next_id
-            called = frozenset(str(node.target) for graph in self.graphs.values() for node in graph.find_nodes(op="call_module"))
+            called = frozenset(
+                str(node.target) for graph in self.graphs.values() for node in graph.find_nodes(op="call_module")
+            )
             hooked = hooked_modules(self, called, self.traced_hooks)
             if hooked != self._hooked:
                 self._hooked = hooked
@@ -166,10 +168,9 @@ class Program(nn.Module):
         """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code."""
         self._find_hooks()
         if (mode, features) not in self._compiled:
-            self.settle()
             self._watched = None
-            made = evaluation_graph if mode == EVAL else training_graph
-            self._compiled[mode, features] = Executable(self, made(self, self.graphs[mode], features, self._hooked))
+            graph = self.lowered(features) if mode == EVAL else training_graph(self, features, self._hooked)
+            self._compiled[mode, features] = Executable(self, graph)
         return True
 
     def build(self) -> "Program":
@@ -178,10 +179,10 @@ class Program(nn.Module):
             self._build(mode)
         return self
 
-    def lowered(self) -> fx.Graph:
+    def lowered(self, features: tuple[str, ...] = ()) -> fx.Graph:
         """The evaluation graph as it is computed: on integers, in the arithmetic of the engine that it is meant for."""
         self.settle()
-        return self.engine.lowering().run(self.graphs[EVAL])
+        return evaluation_graph(self, features, self._hooked)
 
     @property
     def engine(self) -> Engine:

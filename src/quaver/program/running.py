@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from quaver.program.program import Program
 
 
-def training_graph(program: "Program", graph: fx.Graph, features: tuple[str, ...], hooked: Hooked) -> fx.Graph:
-    """A training graph that asks its modules, calls their hooks, and gives back these features behind its outputs."""
-    graph = copy_graph(graph)
+def training_graph(program: "Program", features: tuple[str, ...], hooked: Hooked) -> fx.Graph:
+    """The training graph, which asks its modules, calls their hooks, and gives back these features behind its outputs."""
+    graph = copy_graph(program.graphs["train"])
     calls = _hooked_calls(program, graph, hooked)
     _give_back(graph, [_feature(graph, name) for name in features])
     insert_hooks(graph, calls)
@@ -29,8 +29,9 @@ def training_graph(program: "Program", graph: fx.Graph, features: tuple[str, ...
     return graph
 
 
-def evaluation_graph(program: "Program", graph: fx.Graph, features: tuple[str, ...], hooked: Hooked) -> fx.Graph:
-    """An evaluation graph in the arithmetic of its engine, with the same beside it: what it computes stays the same."""
+def evaluation_graph(program: "Program", features: tuple[str, ...], hooked: Hooked) -> fx.Graph:
+    """The evaluation graph in the arithmetic of its engine, with the same beside it: what it computes stays the same."""
+    graph = program.graphs["eval"]
     calls = _hooked_calls(program, graph, hooked)
     wanted = {name: _feature(graph, name) for name in features}
     lowering = program.engine.lowering()
@@ -60,6 +61,19 @@ def evaluation_graph(program: "Program", graph: fx.Graph, features: tuple[str, .
     return lowered
 
 
+def check_features(program: "Program", names: Iterable[str]) -> None:
+    """Refuse names that stand for no tensor of the program, in training or in evaluation."""
+    for name in names:
+        errors = []
+        for graph in program.graphs.values():
+            try:
+                _feature(graph, name)
+            except InputError as error:
+                errors.append(error)
+        if len(errors) == len(program.graphs):
+            raise errors[0]
+
+
 def _give_back(graph: fx.Graph, nodes: Iterable[fx.Node]) -> None:
     """Let a graph give back more tensors, behind its outputs."""
     output = graph.output_node()
@@ -85,18 +99,19 @@ def _feature(graph: fx.Graph, name: str) -> fx.Node:
 
 def _hooked_calls(program: "Program", graph: fx.Graph, hooked: Hooked) -> list[HookedCall]:
     """The calls of modules with hooks, in the order in which they end; what cannot be hooked is refused."""
-    kinds = {path: frozenset(kind for one, kind in hooked if one == path) for path, _ in hooked}
-    calls = ModuleCalls(graph) if hooked else None
+    if not hooked:
+        return []
     refuse_backward_hooks(hooked)
+    calls, kinds = ModuleCalls(graph), {path: frozenset(kind for one, kind in hooked if one == path) for path, _ in hooked}
     for path in kinds:
-        if calls is not None and calls.gives_parts(path):
+        if calls.gives_parts(path):
             raise StageError(
                 f"{path!r} has a hook, and it gives back several tensors, or one inside something else: a program calls "
                 "hooks of modules that give back one tensor. Put it on a module inside this one or around it."
             )
     return [
         HookedCall(path, kinds[path], calls.inputs(call), node, _traced(program, path))
-        for call, node in (calls.given.items() if calls is not None else ())
+        for call, node in calls.given.items()
         if (path := module_called(call)) in kinds
     ]
 
