@@ -46,6 +46,21 @@ def is_training(node: fx.Node) -> bool:
     return bool(argument(node, "train" if "dropout" in packet(node) else "training", True))
 
 
+def settle_eps(root: nn.Module, graph: fx.Graph) -> None:
+    """Write into a graph what batch norms add to their variances now."""
+    for node, module in live_modules(root, graph):
+        if calls(node, "batch_norm") and argument(node, "eps") != module.eps:
+            node.update_arg(EPS, module.eps)
+
+
+def ask_eps(root: nn.Module, graph: fx.Graph) -> None:
+    """Let the batch norms of an evaluation graph ask their modules what to add to the variance: all else is fixed there."""
+    start = next(iter(graph.nodes))
+    for node in [node for node, _ in live_modules(root, graph) if calls(node, "batch_norm")]:
+        with graph.inserting_before(start):  # where a convolution in front can read it, too
+            node.update_arg(EPS, graph.call_function(getattr, (graph.get_attr(module_of(node)), "eps")))
+
+
 def ask_modules(root: nn.Module, graph: fx.Graph) -> None:
     """Let the nodes of a training graph ask their modules."""
     counted = set()

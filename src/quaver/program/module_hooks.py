@@ -94,7 +94,7 @@ def insert_hooks(graph: fx.Graph, hooked_calls: list[HookedCall]) -> None:
 def _last(graph: fx.Graph, *nodes: fx.Node) -> fx.Node:
     """The last of some nodes, or of the inputs, which stay in front."""
     wanted = {*nodes, *graph.find_nodes(op="placeholder")}
-    return next(node for node in reversed(list(graph.nodes)) if node in wanted)
+    return [node for node in graph.nodes if node in wanted][-1]  # type: ignore[no-any-return]
 
 
 def call_before(path: str, module: nn.Module, traced: tuple[int, ...], inputs: tuple[Any, ...]) -> None:

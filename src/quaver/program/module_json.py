@@ -29,6 +29,7 @@ class SavedModule:
     eps: float = 0.0
     momentum: float | None = None
     track_running_stats: bool = True
+    affine: bool = True
     features: int = 0
     p: float = 0.0
 
@@ -41,8 +42,8 @@ class SavedModule:
         if not isinstance(module, _BatchNorm):
             return cls(kind, module.training, p=float(module.p))
         momentum = None if module.momentum is None else float(module.momentum)
-        tracking = bool(module.track_running_stats)
-        return cls(kind, module.training, float(module.eps), momentum, tracking, module.num_features)
+        tracking, affine = bool(module.track_running_stats), bool(module.affine)
+        return cls(kind, module.training, float(module.eps), momentum, tracking, affine, module.num_features)
 
     def made(self) -> nn.Module:
         """The module, without its tensors, which have their own place in a file."""
@@ -51,7 +52,7 @@ class SavedModule:
             return made(self.p)  # type: ignore[no-any-return]
         with torch.device("meta"):
             norm = made(0, self.eps, self.momentum, affine=False, track_running_stats=False)
-        norm.num_features, norm.track_running_stats = self.features, self.track_running_stats
+        norm.num_features, norm.track_running_stats, norm.affine = self.features, self.track_running_stats, self.affine
         return norm  # type: ignore[no-any-return]
 
 

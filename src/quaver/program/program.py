@@ -12,10 +12,10 @@ from torch.utils.hooks import RemovableHandle
 
 from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import QuaverWarning, StageError
-from quaver.graph.nodes import Op, argument, calls, copy_graph, is_op, module_of, op_of
+from quaver.graph.nodes import Op, copy_graph, is_op, module_of, op_of
 from quaver.program.empty import empty_shape
 from quaver.program.history import PassApplied
-from quaver.program.live_modules import EPS, is_training, live_modules, refuse_training
+from quaver.program.live_modules import is_training, live_modules, refuse_training, settle_eps
 from quaver.program.module_hooks import Hooked, hooked_modules
 from quaver.program.placements import Placements
 from quaver.program.printer import table
@@ -62,7 +62,6 @@ class Program(nn.Module):
         self._compiled: dict[tuple[str, tuple[str, ...]], Executable] = {}
         self._hooked: Hooked = frozenset()
         self._newest_hook = -1
-        self._watched: list[tuple[str, Any, float | None]] | None = None
         self._parameters = tensors._parameters
         self._buffers = tensors._buffers
         self._non_persistent_buffers_set = tensors._non_persistent_buffers_set
@@ -78,6 +77,7 @@ class Program(nn.Module):
         self.optimizer_func: Any = None
         self.traced_hooks: frozenset[int] = frozenset()
         self._quantizer_optimizer: Any = None
+        self._watched = self._live_modules()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module, but a program's own fields stay its own where the model has a child of that name."""
@@ -106,9 +106,14 @@ class Program(nn.Module):
         return self.signature.unflatten(outputs[: len(outputs) - len(names)], mode), outputs[len(outputs) - len(names) :]
 
     def _run(self, mode: str, tensors: Sequence[Tensor], features: tuple[str, ...] = ()) -> Any:
-        self._heed_modules(mode)
+        if not torch.compiler.is_compiling():  # a hook that is registered later, torch.compile does not see either
+            self._find_hooks()
         self._build(mode, features)
         run = self._compiled[mode, features]
+        if mode == EVAL:
+            for path, module in self._watched:
+                if module.training:
+                    raise refuse_training(path)
         try:
             return run(*tensors)
         except RuntimeError:  # torch cannot tell what view(n, -1) makes of nothing
@@ -118,17 +123,6 @@ class Program(nn.Module):
         return [
             a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape)) for a, b in zip(one, two, strict=True)
         ]
-
-    def _heed_modules(self, mode: str) -> None:
-        """Take over what was done to the modules since the last run, where the graph does not ask them as it runs."""
-        if not torch.compiler.is_compiling():  # a hook that is registered later, torch.compile does not see either
-            self._find_hooks()
-        if mode == EVAL:
-            for path, module, eps in self._settings():
-                if module.training:
-                    raise refuse_training(path)
-                if eps is not None and module.eps != eps:
-                    self.forget_code()
 
     def _find_hooks(self) -> None:
         """Look for modules with hooks; the newest hook's number says whether there can be new ones, anywhere."""
@@ -142,33 +136,20 @@ class Program(nn.Module):
                 self._hooked = hooked
                 self._compiled.clear()
 
-    def _settings(self) -> list[tuple[str, Any, float | None]]:
-        """The modules whose mode and eps the evaluation graph was built with."""
-        if self._watched is None:
-            live = {module_of(node): module for graph in self.graphs.values() for node, module in live_modules(self, graph)}
-            self._watched = [(path, module, getattr(module, "eps", None)) for path, module in live.items()]
-        return self._watched
-
     def settle(self) -> None:
-        """Write into the graphs what the modules say that evaluation, passes and files know by the graphs alone."""
+        """Write batch norms' eps of now into the graphs, for those who know them by the graphs alone: passes and files."""
         for graph in self.graphs.values():
-            for node, module in live_modules(self, graph):
-                if calls(node, "batch_norm") and argument(node, "eps") != module.eps:
-                    node.update_arg(EPS, module.eps)
+            settle_eps(self, graph)
 
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-    def forget_code(self) -> bool:
+    def forget_code(self) -> None:
         """Build the graphs anew when they next run: they, or what they were built with, changed."""
         self._compiled.clear()
-        self._watched = None
-        return True
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def _build(self, mode: str, features: tuple[str, ...] = ()) -> bool:
         """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code."""
         self._find_hooks()
         if (mode, features) not in self._compiled:
-            self._watched = None
             graph = self.lowered(features) if mode == EVAL else training_graph(self, features, self._hooked)
             self._compiled[mode, features] = Executable(self, graph)
         return True
@@ -181,7 +162,6 @@ class Program(nn.Module):
 
     def lowered(self, features: tuple[str, ...] = ()) -> fx.Graph:
         """The evaluation graph as it is computed: on integers, in the arithmetic of the engine that it is meant for."""
-        self.settle()
         return evaluation_graph(self, features, self._hooked)
 
     @property
@@ -231,7 +211,13 @@ class Program(nn.Module):
             for node, module in live_modules(self, self.graphs[TRAIN]):
                 if not is_training(node):  # the model's own train() left it so, or quaver.freeze_batch_norm did
                     module.eval()
+        self._watched = self._live_modules()  # some may have taken the place of others
         return self
+
+    def _live_modules(self) -> list[tuple[str, Any]]:
+        """The batch norms and dropouts that the graphs ask, with their paths."""
+        asking = (pair for graph in self.graphs.values() for pair in live_modules(self, graph))
+        return list({module_of(node): module for node, module in asking}.items())
 
     def clone(self, for_test: bool = False) -> "Program":
         """Another program over the same parameters, buffers and quantizers; nothing is reset.

@@ -10,7 +10,7 @@ from quaver.checking import nearest
 from quaver.errors import InputError, StageError
 from quaver.graph.nodes import copy_graph, is_fake_quant, ops_by_name
 from quaver.graph.patterns import foldable_batch_norm
-from quaver.program.live_modules import ask_modules
+from quaver.program.live_modules import ask_eps, ask_modules
 from quaver.program.module_calls import ModuleCalls, module_called
 from quaver.program.module_hooks import FORWARD, Hooked, HookedCall, all_hooks, insert_hooks, refuse_backward_hooks
 from quaver.program.views import read
@@ -31,7 +31,8 @@ def training_graph(program: "Program", features: tuple[str, ...], hooked: Hooked
 
 def evaluation_graph(program: "Program", features: tuple[str, ...], hooked: Hooked) -> fx.Graph:
     """The evaluation graph in the arithmetic of its engine, with the same beside it: what it computes stays the same."""
-    graph = program.graphs["eval"]
+    graph = copy_graph(program.graphs["eval"])
+    ask_eps(program, graph)
     calls = _hooked_calls(program, graph, hooked)
     wanted = {name: _feature(graph, name) for name in features}
     lowering = program.engine.lowering()
