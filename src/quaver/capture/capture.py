@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from quaver.capture.explain import explain
 from quaver.capture.functionalize import functionalize, mark_written
-from quaver.capture.modules import DROPOUTS, note_modules, warn_of_traced_hooks
+from quaver.capture.modules import DROPOUTS, ModalModules, note_modules, warn_of_traced_hooks
 from quaver.capture.naming import Naming
 from quaver.capture.tracing import Exported, export
 from quaver.errors import CaptureError, InputError
@@ -20,6 +20,7 @@ from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
 from quaver.program.module_hooks import all_hooks
 from quaver.program.signature import step_of
+from quaver.program.traced import Traced
 from quaver.program.views import uncompiled, view
 
 
@@ -69,7 +70,7 @@ def capture_modes(
                 raise explain(model, error) from error.with_traceback(None)
 
     shapes = {name: tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    naming = Naming(shapes)
+    naming, modal = Naming(shapes), ModalModules({mode: trace.graph for mode, trace in exported.items()})
     for mode, trace in exported.items():
         note_modules(trace.graph, model)
         _clean(trace.graph, evaluation=mode == EVAL)
@@ -84,9 +85,9 @@ def capture_modes(
         view(model),
         {mode: trace.graph for mode, trace in exported.items()},
         Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
+        traced=Traced(all_hooks(model), modal.settings(model)),
     )
     _add_constants(program, exported)
-    program.traced_hooks = all_hooks(model)
     program.training = model.training
     if not model.training:  # whatever some module of the model was in: the graph is that of model.eval()
         nn.Module.train(program, False)

@@ -1,8 +1,9 @@
 """Which nodes of a graph the model's modules were given and gave back, and which of them follow a module's settings."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import isfinite
 from typing import Any
 from warnings import warn
 
@@ -13,7 +14,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils import _pytree as pytree
 
 from quaver.errors import QuaverWarning
-from quaver.graph.nodes import argument, calls, note_calls, note_module, packet
+from quaver.graph.nodes import argument, calls, module_of, note_calls, note_module, ops_by_name, packet
+from quaver.program.module_calls import ModuleCalls
 from quaver.program.module_hooks import HOOKS, hooks_of
 
 DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
@@ -104,6 +106,43 @@ def innermost(node: fx.Node) -> tuple[str, str]:
     # the model stands under "model" in the wrapper that was traced; "@1" marks the second call of a module
     inner = path.split("@")[0].removeprefix("model").lstrip(".")
     return inner, module_type if isinstance(module_type, str) else f"{module_type.__module__}.{module_type.__qualname__}"
+
+
+class ModalModules:
+    """Modules, beside batch norms and dropouts, that compute one thing in training and another in evaluation.
+
+    A stochastic depth is one, an attention with dropout, a block that calls ``F.dropout``: what they do in each mode, with
+    the rates that they had, is in the graphs.
+    """
+
+    def __init__(self, graphs: Mapping[str, fx.Graph]) -> None:
+        self.graphs = graphs
+        self.paths = {node: innermost(node)[0] for graph in graphs.values() for node in graph.nodes}
+
+    def settings(self, model: nn.Module) -> dict[str, dict[str, Any]]:
+        """The numbers, such as rates, that each of them holds, by its path; to be asked when ops have their names."""
+        modules = dict(model.named_modules())
+        return {
+            path: {key: value for key, value in vars(modules[path]).items() if type(value) is float and isfinite(value)}
+            for path in sorted(self._found() & (modules.keys() - {""}))
+        }
+
+    def _found(self) -> set[str]:
+        if len(self.graphs) < 2:
+            return set()
+        ops = [ops_by_name(graph) for graph in self.graphs.values()]
+        called = set.intersection(*(ModuleCalls(graph).modules() for graph in self.graphs.values()))
+        apart = [
+            node
+            for here, there in (ops, reversed(ops))
+            for name, node in here.items()
+            if not module_of(node) and (name not in there or _constants(node) != _constants(there[name]))
+        ]
+        return {path for node in apart if (path := self.paths[node]) in called}
+
+
+def _constants(node: fx.Node) -> list[Any]:
+    return [value for value in (*node.args, *node.kwargs.values()) if isinstance(value, bool | int | float)]
 
 
 def warn_of_traced_hooks(model: nn.Module, *, stacklevel: int) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor, distributed, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from quaver.errors import StageError
 from quaver.graph.nodes import argument, calls, module_of, packet
 from quaver.program.synced_batch_norm import synced_batch_norm
 from quaver.program.views import read
@@ -130,12 +129,3 @@ def _spans_processes(module: Any) -> bool:
 def dropout(module: Any, op: Any, x: Tensor) -> Tensor:
     """What ``nn.Dropout.forward`` computes, in the module's mode and with its p of now."""
     return op(x, module.p, module.training)  # type: ignore[no-any-return]
-
-
-def refuse_training(path: str) -> StageError:
-    """What is said of a module in training mode inside a program that evaluates."""
-    return StageError(
-        f"{path!r} is in training mode, and the program evaluates: its evaluation graph has no dropout, and batch norms in "
-        "it use their running statistics. Call program.eval(), or run the training graph: program.train(), then .eval() on "
-        "the modules that are not to train, and program.apply(quaver.disable_observer)."
-    )

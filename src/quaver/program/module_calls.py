@@ -21,6 +21,10 @@ class ModuleCalls:
             self.given |= dict.fromkeys(calls_noted(node, "gives"), node)
             self.parted.update(calls_noted(node, "gives_part"))
 
+    def modules(self) -> set[str]:
+        """The modules that are called."""
+        return {module_called(call) for call in (*self.given, *self.parted, *self.taken)}
+
     def of(self, path: str) -> list[str]:
         """The calls of a module that gave back one tensor, in order."""
         return [call for call in self.given if module_called(call) == path]

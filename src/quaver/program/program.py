@@ -15,7 +15,7 @@ from quaver.errors import QuaverWarning, StageError
 from quaver.graph.nodes import Op, copy_graph, is_op, module_of, op_of
 from quaver.program.empty import empty_shape
 from quaver.program.history import PassApplied
-from quaver.program.live_modules import is_training, live_modules, refuse_training, settle_eps
+from quaver.program.live_modules import is_training, live_modules, settle_eps
 from quaver.program.module_hooks import Hooked, hooked_modules
 from quaver.program.placements import Placements
 from quaver.program.printer import table
@@ -24,13 +24,14 @@ from quaver.program.record import OpRecord
 from quaver.program.running import evaluation_graph, training_graph
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
+from quaver.program.traced import Traced, refuse_mode, refuse_setting, refuse_training
 from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, view
 from quaver.quantizers import Observer, Quantizer
 
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
-    | {"traced_hooks", "_compiled", "_quantizer_optimizer", "_hooked", "_newest_hook", "_watched"}
+    | {"traced", "_compiled", "_quantizer_optimizer", "_hooked", "_newest_hook", "_watched"}
 )
 
 
@@ -57,6 +58,7 @@ class Program(nn.Module):
         records: tuple[OpRecord, ...] = (),
         history: tuple[PassApplied, ...] = (),
         for_test: bool = False,
+        traced: Traced = Traced(),  # noqa: B008  # it is never changed
     ) -> None:
         super().__init__()
         self._compiled: dict[tuple[str, tuple[str, ...]], Executable] = {}
@@ -75,9 +77,9 @@ class Program(nn.Module):
         self.for_test = for_test
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
-        self.traced_hooks: frozenset[int] = frozenset()
+        self.traced = traced
         self._quantizer_optimizer: Any = None
-        self._watched = self._live_modules()
+        self._watched = self._watch()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module, but a program's own fields stay its own where the model has a child of that name."""
@@ -110,10 +112,7 @@ class Program(nn.Module):
             self._find_hooks()
         self._build(mode, features)
         run = self._compiled[mode, features]
-        if mode == EVAL:
-            for path, module in self._watched:
-                if module.training:
-                    raise refuse_training(path)
+        self._refuse_unheeded()
         try:
             return run(*tensors)
         except RuntimeError:  # torch cannot tell what view(n, -1) makes of nothing
@@ -124,17 +123,31 @@ class Program(nn.Module):
             a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape)) for a, b in zip(one, two, strict=True)
         ]
 
+    def _refuse_unheeded(self) -> None:
+        """Refuse modes and settings of modules that the graph cannot follow."""
+        for path, module, settings in self._watched:
+            if settings is None:
+                if module.training and not self.training:
+                    raise refuse_training(path)
+            elif module.training != self.training:
+                raise refuse_mode(path, module)
+            else:
+                for name, value in settings:
+                    if getattr(module, name) != value:
+                        raise refuse_setting(path, name, value, getattr(module, name))
+
     def _find_hooks(self) -> None:
-        """Look for modules with hooks; the newest hook's number says whether there can be new ones, anywhere."""
+        """Look for modules with hooks, if there can be new ones: the next hook's number says whether any was registered."""
         if self._newest_hook != RemovableHandle.next_id:
             self._newest_hook = RemovableHandle.next_id
-            called = frozenset(
-                str(node.target) for graph in self.graphs.values() for node in graph.find_nodes(op="call_module")
-            )
-            hooked = hooked_modules(self, called, self.traced_hooks)
+            hooked = self._hooked_modules()
             if hooked != self._hooked:
                 self._hooked = hooked
                 self._compiled.clear()
+
+    def _hooked_modules(self) -> Hooked:
+        called = [node.target for graph in self.graphs.values() for node in graph.find_nodes(op="call_module")]
+        return hooked_modules(self, frozenset(called), self.traced.hooks)
 
     def settle(self) -> None:
         """Write batch norms' eps of now into the graphs, for those who know them by the graphs alone: passes and files."""
@@ -150,6 +163,7 @@ class Program(nn.Module):
         """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code."""
         self._find_hooks()
         if (mode, features) not in self._compiled:
+            self._hooked = self._hooked_modules()  # some may have been removed
             graph = self.lowered(features) if mode == EVAL else training_graph(self, features, self._hooked)
             self._compiled[mode, features] = Executable(self, graph)
         return True
@@ -211,13 +225,18 @@ class Program(nn.Module):
             for node, module in live_modules(self, self.graphs[TRAIN]):
                 if not is_training(node):  # the model's own train() left it so, or quaver.freeze_batch_norm did
                     module.eval()
-        self._watched = self._live_modules()  # some may have taken the place of others
+        self._watched = self._watch()  # some may have taken the place of others
         return self
 
-    def _live_modules(self) -> list[tuple[str, Any]]:
-        """The batch norms and dropouts that the graphs ask, with their paths."""
+    def _watch(self) -> list[tuple[str, Any, list[tuple[str, float]] | None]]:
+        """The modules whose mode matters: those that the graphs ask, and those whose settings are in them for good."""
         asking = (pair for graph in self.graphs.values() for pair in live_modules(self, graph))
-        return list({module_of(node): module for node, module in asking}.items())
+        watched: dict[str, Any] = {module_of(node): (module, None) for node, module in asking}
+        there = dict(self.named_modules()) if self.traced.settings else {}
+        for path in self.traced.settings.keys() & there.keys():
+            module = there[path]
+            watched[path] = (module, [pair for pair in self.traced.settings[path].items() if hasattr(module, pair[0])])
+        return [(path, *pair) for path, pair in watched.items()]
 
     def clone(self, for_test: bool = False) -> "Program":
         """Another program over the same parameters, buffers and quantizers; nothing is reset.
@@ -236,12 +255,13 @@ class Program(nn.Module):
             "records": self.records,
             "history": self.history,
             "for_test": self.for_test,
+            "traced": self.traced,
         }
         twin = Program(tensors or self._modules_viewed(), graphs, self.signature, **(fields | changes))
         twin.training = self.training and twin.stage.trains and not twin.for_test
         if not twin.training:
             nn.Module.train(twin, False)
-        twin.optimizer_func, twin.traced_hooks = self.optimizer_func, self.traced_hooks
+        twin.optimizer_func = self.optimizer_func
         return twin
 
     def _modules_viewed(self) -> nn.Module:

@@ -120,7 +120,7 @@ def _hooked_calls(program: "Program", graph: fx.Graph, hooked: Hooked) -> list[H
 def _traced(program: "Program", path: str) -> tuple[int, ...]:
     """The hooks of a module that were traced into the graph."""
     numbers = all_hooks(read(program, path), inside=False)
-    return tuple(sorted(numbers & program.traced_hooks))
+    return tuple(sorted(numbers & program.traced.hooks))
 
 
 def _is_folded(node: fx.Node, copies: dict[fx.Node, fx.Node]) -> bool:

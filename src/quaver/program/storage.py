@@ -25,6 +25,7 @@ from quaver.program.program import Program
 from quaver.program.record import read_record
 from quaver.program.signature import InputTensor, Signature
 from quaver.program.stage import Stage
+from quaver.program.traced import Traced
 from quaver.program.views import parent_module, read, set_submodule
 from quaver.quantizers import KINDS, PACT, Quantizer, build
 from quaver.records import decoded
@@ -138,6 +139,7 @@ def _describe(program: Program) -> dict[str, Any]:
         "results": {mode: encode_structure(spec) for mode, spec in signature.out_specs.items()},
         "quantizers": quantizers,
         "modules": describe_modules(program, program.graphs.values()),
+        "modal": program.traced.settings,
         "placements": placements,
         "records": [asdict(record) for record in program.records],
     }
@@ -181,6 +183,7 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         records=tuple(read_record(record) for record in body["records"]),
         history=decoded(tuple[PassApplied, ...], body["history"]),
         for_test=bool(body["for_test"]),
+        traced=Traced(settings=decoded(dict[str, dict[str, float]], body.get("modal", {}))),
     )
     _refuse_misfits(program)
     _try_out(program)
