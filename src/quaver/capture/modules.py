@@ -80,8 +80,10 @@ def note_modules(graph: fx.Graph, model: nn.Module) -> None:
     """Turn the marks into notes, and note which nodes compute a batch norm or dropout of the model."""
     modules = dict(model.named_modules())
     for node in graph.nodes:
-        for note, call in node.meta.get("custom", {}).get(_KEY, ()):
-            note_calls(node, note, [call])
+        marks = node.meta.get("custom", {}).get(_KEY, ())
+        if isinstance(node.meta.get("val"), Tensor):  # torch copies them to a size that it reads of the tensor
+            for note, call in marks:
+                note_calls(node, note, [call])
         path = innermost(node)[0]
         if path in modules and _computes(node, path, modules[path]):
             note_module(node, path)
