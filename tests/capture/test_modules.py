@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import prune
 
 import quaver
 from quaver.errors import StageError
@@ -70,6 +71,21 @@ def test_a_batch_norm_that_was_frozen_before_capture_is_frozen_in_the_program(im
     assert model[3].training
 
 
+def test_a_frozen_batch_norm_has_the_gradients_of_the_models_own(images):
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).train()
+    model(images + 1)
+    model[1].eval()
+    found = []
+
+    for one in (model, quaver.capture(model, (images,))):
+        model.zero_grad()
+        output = one(images)
+        output.square().sum().backward()
+        found.append([output, *(parameter.grad.clone() for parameter in model.parameters())])
+
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+
+
 def test_a_cumulative_average_is_captured_and_stays_one(images):
     model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, momentum=None))
     program = quaver.capture(model, (images,)).train()
@@ -117,3 +133,24 @@ def test_modules_whose_mode_does_not_matter_may_be_in_any(program, images):
         program.get_submodule(name).eval()
 
     assert len(program(images)) == 2
+
+
+def test_a_module_of_another_class_in_the_place_of_one_is_refused(images):
+    program = quaver.capture(nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU()), (images,))
+    setattr(program, "0", nn.Conv2d(3, 3, 1))
+    assert torch.equal(program(images), program.get_submodule("0")(images).relu())
+    setattr(program, "1", nn.GELU())
+
+    with pytest.raises(StageError, match=r"'1' is a GELU now, and was a ReLU when .* capture that"):
+        program.train()
+    with pytest.raises(StageError, match="'1' is a GELU now"):
+        program.clone()(images)
+
+
+def test_pruning_a_module_of_a_program_is_refused(images):
+    program = quaver.capture(nn.Sequential(nn.Conv2d(3, 3, 1), nn.ReLU()), (images,))
+    program(images)
+    prune.l1_unstructured(program.get_submodule("0"), "weight", 0.5)
+
+    with pytest.raises(StageError, match=r"'0\.weight' is no parameter or buffer of the program any more"):
+        program(images)

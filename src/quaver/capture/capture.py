@@ -85,13 +85,18 @@ def capture_modes(
         view(model),
         {mode: trace.graph for mode, trace in exported.items()},
         Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
-        traced=Traced(all_hooks(model), modal.settings(model)),
+        traced=Traced(all_hooks(model), _classes(model), modal.settings(model)),
     )
     _add_constants(program, exported)
     program.training = model.training
     if not model.training:  # whatever some module of the model was in: the graph is that of model.eval()
         nn.Module.train(program, False)
     return program
+
+
+def _classes(model: nn.Module) -> dict[str, type[nn.Module]]:
+    """The classes of the modules inside a model."""
+    return {path: type(module) for path, module in model.named_modules() if path}
 
 
 def _check_names(model: nn.Module) -> None:

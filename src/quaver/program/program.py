@@ -77,7 +77,7 @@ class Program(nn.Module):
         self.for_test = for_test
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
-        self.traced = traced
+        self.traced = traced if stage.trains else Traced()  # later, modules only hold tensors
         self._quantizer_optimizer: Any = None
         self._watched = self._watch()
 
@@ -163,6 +163,7 @@ class Program(nn.Module):
         """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code."""
         self._find_hooks()
         if (mode, features) not in self._compiled:
+            self.traced.refuse_others(self)
             self._hooked = self._hooked_modules()  # some may have been removed
             graph = self.lowered(features) if mode == EVAL else training_graph(self, features, self._hooked)
             self._compiled[mode, features] = Executable(self, graph)
@@ -220,6 +221,7 @@ class Program(nn.Module):
             raise StageError(f"a {self.stage.value} program cannot be trained: train the prepared one, then convert it.")
         if self.training and not mode:
             self._report()
+        self.traced.refuse_others(self)
         super().train(mode)
         if mode:
             for node, module in live_modules(self, self.graphs[TRAIN]):

@@ -13,6 +13,7 @@ from quaver.graph.patterns import foldable_batch_norm
 from quaver.program.live_modules import ask_eps, ask_modules
 from quaver.program.module_calls import ModuleCalls, module_called
 from quaver.program.module_hooks import FORWARD, Hooked, HookedCall, all_hooks, insert_hooks, refuse_backward_hooks
+from quaver.program.traced import refuse_no_tensor
 from quaver.program.views import read
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def _hooked_calls(program: "Program", graph: fx.Graph, hooked: Hooked) -> list[H
     if not hooked:
         return []
     refuse_backward_hooks(hooked)
+    _refuse_gone(program, graph)
     calls, kinds = ModuleCalls(graph), {path: frozenset(kind for one, kind in hooked if one == path) for path, _ in hooked}
     for path in kinds:
         if calls.gives_parts(path):
@@ -115,6 +117,15 @@ def _hooked_calls(program: "Program", graph: fx.Graph, hooked: Hooked) -> list[H
         for call, node in calls.given.items()
         if (path := module_called(call)) in kinds
     ]
+
+
+def _refuse_gone(program: "Program", graph: fx.Graph) -> None:
+    """Refuse hooks that put tensors into the place of parameters, as pruning does: the graph reads before they run."""
+    for node in graph.find_nodes(op="get_attr"):
+        try:
+            read(program, node.target)
+        except KeyError:
+            raise refuse_no_tensor(node.target) from None
 
 
 def _traced(program: "Program", path: str) -> tuple[int, ...]:

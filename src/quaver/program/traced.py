@@ -4,19 +4,40 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from quaver.errors import StageError
 
 
 @dataclass(frozen=True)
 class Traced:
-    """Hooks that ran while the model was traced, by their numbers; modules that differ by mode, with the numbers they held.
+    """Hooks that ran while the model was traced, by their numbers; the modules' classes; and settings.
 
-    Of the latter each graph has what they do in its mode: a stochastic depth, a block that calls ``F.dropout``.
+    ``settings`` are the numbers that modules held which differ by mode: a stochastic depth, a block that calls
+    ``F.dropout``. Of these each graph has what they do in its mode.
     """
 
     hooks: frozenset[int] = frozenset()
+    classes: dict[str, type[nn.Module]] = field(default_factory=dict)
     settings: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def refuse_others(self, root: nn.Module) -> None:
+        """Refuse a module of another class in the place of one that the graph computes."""
+        for path, module in root.named_modules():
+            traced = self.classes.get(path, nn.Module)
+            if not isinstance(module, _BatchNorm if issubclass(traced, _BatchNorm) else traced):
+                raise StageError(
+                    f"{path!r} is a {type(module).__name__} now, and was a {traced.__name__} when the model was captured: "
+                    "the graph computes that one. Put it into the model, and capture that."
+                )
+
+
+def refuse_no_tensor(path: str) -> StageError:
+    """What is said where a graph would read what is no parameter or buffer any more."""
+    return StageError(
+        f"{path!r} is no parameter or buffer of the program any more: it was pruned, say. Do that to the model, and capture "
+        "it then."
+    )
 
 
 def refuse_training(path: str) -> StageError:
