@@ -58,7 +58,7 @@ class Program(nn.Module):
         records: tuple[OpRecord, ...] = (),
         history: tuple[PassApplied, ...] = (),
         for_test: bool = False,
-        traced: Traced = Traced(),  # noqa: B008  # it is never changed
+        traced: Traced | None = None,
     ) -> None:
         super().__init__()
         self._compiled: dict[tuple[str, tuple[str, ...]], Executable] = {}
@@ -77,7 +77,9 @@ class Program(nn.Module):
         self.for_test = for_test
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
-        self.traced = traced if stage.trains else Traced()  # later, modules only hold tensors
+        self.traced = (
+            traced if traced and stage.trains else Traced()
+        )  # what does not train has modules that only hold tensors
         self._quantizer_optimizer: Any = None
         self._watched = self._watch()
 
@@ -108,8 +110,6 @@ class Program(nn.Module):
         return self.signature.unflatten(outputs[: len(outputs) - len(names)], mode), outputs[len(outputs) - len(names) :]
 
     def _run(self, mode: str, tensors: Sequence[Tensor], features: tuple[str, ...] = ()) -> Any:
-        if not torch.compiler.is_compiling():  # a hook that is registered later, torch.compile does not see either
-            self._find_hooks()
         self._build(mode, features)
         run = self._compiled[mode, features]
         self._refuse_unheeded()
@@ -143,7 +143,7 @@ class Program(nn.Module):
             hooked = self._hooked_modules()
             if hooked != self._hooked:
                 self._hooked = hooked
-                self._compiled.clear()
+                self.forget_code()
 
     def _hooked_modules(self) -> Hooked:
         called = [node.target for graph in self.graphs.values() for node in graph.find_nodes(op="call_module")]
@@ -160,7 +160,10 @@ class Program(nn.Module):
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def _build(self, mode: str, features: tuple[str, ...] = ()) -> bool:
-        """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code."""
+        """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code.
+
+        Hooks are looked for each time; those that are registered after it compiled, ``torch.compile`` sees in no module.
+        """
         self._find_hooks()
         if (mode, features) not in self._compiled:
             self.traced.refuse_others(self)
