@@ -154,3 +154,22 @@ def test_pruning_a_module_of_a_program_is_refused(images):
 
     with pytest.raises(StageError, match=r"'0\.weight' is no parameter or buffer of the program any more"):
         program(images)
+
+
+def test_a_batch_norm_under_two_names_follows_its_module(images):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.BatchNorm2d(3)
+            self.other = self.one
+
+        def forward(self, x):
+            return self.other(x)
+
+    program = quaver.capture(Twice(), (images,)).train()
+    program.other.eval()
+
+    program(images)
+
+    assert int(program.one.num_batches_tracked) == 0
+    assert len(quaver.feature_extractor(program, ["one"])(images)[1]) == 1

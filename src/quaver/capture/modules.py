@@ -1,6 +1,5 @@
 """Which nodes of a graph the model's modules were given and gave back, and which of them follow a module's settings."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
@@ -25,12 +24,11 @@ _KEY = "quaver_calls"
 @contextmanager
 def calls_marked(model: nn.Module) -> Iterator[None]:
     """While a model is traced, mark the nodes of the tensors that each of its modules is given and gives back."""
-    counts: Counter[str] = Counter()
     handles = []
     for path, module in model.named_modules():
         if path:
-            handles.append(module.register_forward_pre_hook(_Taken(path, counts), with_kwargs=True))
-            handles.append(module.register_forward_hook(_Given(path, counts)))
+            marking = _Marking(path)
+            handles += [module.register_forward_pre_hook(marking.taken), module.register_forward_hook(marking.given)]
     try:
         yield
     finally:
@@ -38,33 +36,24 @@ def calls_marked(model: nn.Module) -> Iterator[None]:
             handle.remove()
 
 
-class _Taken:
-    """A forward pre-hook: marks what a call of a module is given, if it is tensors by position alone."""
+class _Marking:
+    """Hooks that mark what the calls of one module are given and give back."""
 
-    def __init__(self, path: str, counts: Counter[str]) -> None:
-        self.path, self.counts = path, counts
+    def __init__(self, path: str) -> None:
+        self.path, self.count = path, 0
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        call = _numbered(self.path, self.counts[self.path])
+    @property
+    def call(self) -> str:
+        return f"{self.path}@{self.count}" if self.count else self.path
+
+    def taken(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         for position, value in enumerate(args):
-            _mark(value, "takes", f"{call}/{position}")
+            _mark(value, "takes", f"{self.call}/{position}")
 
-
-class _Given:
-    """A forward hook: marks what a call of a module gives back, and counts it."""
-
-    def __init__(self, path: str, counts: Counter[str]) -> None:
-        self.path, self.counts = path, counts
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        call = _numbered(self.path, self.counts[self.path])
-        self.counts[self.path] += 1
+    def given(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         for leaf in pytree.tree_leaves(output):
-            _mark(leaf, "gives" if leaf is output else "gives_part", call)
-
-
-def _numbered(path: str, count: int) -> str:
-    return f"{path}@{count}" if count else path
+            _mark(leaf, "gives" if leaf is output else "gives_part", self.call)
+        self.count += 1
 
 
 def _mark(value: Any, note: str, call: str) -> None:
@@ -78,15 +67,16 @@ def _mark(value: Any, note: str, call: str) -> None:
 
 def note_modules(graph: fx.Graph, model: nn.Module) -> None:
     """Turn the marks into notes, and note which nodes compute a batch norm or dropout of the model."""
-    modules = dict(model.named_modules())
+    modules = dict(model.named_modules(remove_duplicate=False))
+    first_path = {module: path for path, module in model.named_modules()}
     for node in graph.nodes:
         marks = node.meta.get("custom", {}).get(_KEY, ())
         if isinstance(node.meta.get("val"), Tensor):  # torch copies them to a size that it reads of the tensor
             for note, call in marks:
                 note_calls(node, note, [call])
-        path = innermost(node)[0]
-        if path in modules and _computes(node, path, modules[path]):
-            note_module(node, path)
+        module = modules.get(innermost(node)[0])
+        if module is not None and _computes(node, first_path[module], module):
+            note_module(node, first_path[module])
 
 
 def _computes(node: fx.Node, path: str, module: nn.Module) -> bool:

@@ -81,8 +81,13 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
 def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProgram:
     shapes = (tuple({0: Dim.AUTO} if is_free else None for is_free in free),)
     # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
-    quiet = without_logs(logging.CRITICAL), redirect_stderr(StringIO())
-    with traceback.preserve_node_meta(), quiet[0], quiet[1], calls_marked(flat.model), momenta_as_numbers(flat.model):
+    with (
+        traceback.preserve_node_meta(),
+        without_logs(logging.CRITICAL),
+        redirect_stderr(StringIO()),
+        calls_marked(flat.model),
+        momenta_as_numbers(flat.model),
+    ):
         traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
     _free_shapes(traced)
     return traced
