@@ -101,6 +101,16 @@ def started(ranks):
     return dict(whole.state_dict())
 
 
+def synced_modules(ranks):
+    """Batch-norm statistics after a batch, of a float program whose batch norms torch replaced; one of them is frozen."""
+    torch.manual_seed(0)
+    whole = nn.SyncBatchNorm.convert_sync_batchnorm(quaver.capture(Residual(), (torch.zeros(1, 3, 8, 8),)))
+    whole.train().body[1].eval()
+    ((images, _),) = Shared(ranks, size=16, batches=1).epoch(0)
+    whole(images)
+    return {name: tensor for name, tensor in whole.state_dict().items() if "running" in name or "tracked" in name}
+
+
 def started_by_one(ranks):
     """A learned step that only the first process has anything to start from: the second has NaN, then no images."""
     quantizer = LearnedStep(narrow=False)
@@ -163,6 +173,7 @@ def main(folder: Path) -> None:
     found = results(ranks)
     found["nan"] = nan_in_one(ranks)
     found["started"] = started(ranks)
+    found["synced_modules"] = synced_modules(ranks)
     found["started_by_one"] = started_by_one(ranks)
     found["resumed"] = resumed(ranks, folder)
     found["straight"] = trained(ranks, num_epochs=2, lr_strategy="constant")
@@ -174,7 +185,8 @@ def main(folder: Path) -> None:
 
 def alone() -> dict[str, dict[str, torch.Tensor]]:
     """The same by one process with the whole batch."""
-    return results(Ranks()) | {"counted": counted(Ranks()), "started": started(Ranks())}
+    others = {"counted": counted, "started": started, "synced_modules": synced_modules}
+    return results(Ranks()) | {name: run(Ranks()) for name, run in others.items()}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from quaver.analysis.analysis import Analysis
     from quaver.analysis.analyze import analyze
     from quaver.calibration import calibrate
+    from quaver.calibration.statistics import reestimate_batch_norm
     from quaver.capture import capture, name_scope
     from quaver.config import QuantConfig
     from quaver.eager import QAT, InputSpec
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from quaver.pipeline import convert, quant_aware
     from quaver.preprocessing import Preprocessing
     from quaver.program import Program, Stage
+    from quaver.program.batch_norm import freeze_batch_norm, unfreeze_batch_norm
+    from quaver.program.features import FeatureExtractor, feature_extractor
     from quaver.program.storage import load, save
     from quaver.quantizers.switches import disable_fake_quant, disable_observer, enable_fake_quant, enable_observer
 
@@ -33,6 +36,7 @@ on_demand(
         "analysis.analysis": "Analysis",
         "analysis.analyze": "analyze",
         "calibration": "calibrate",
+        "calibration.statistics": "reestimate_batch_norm",
         "capture": "capture name_scope",
         "config": "QuantConfig",
         "eager": "QAT InputSpec",
@@ -43,6 +47,8 @@ on_demand(
         "pipeline": "convert quant_aware",
         "preprocessing": "Preprocessing",
         "program": "Program Stage",
+        "program.batch_norm": "freeze_batch_norm unfreeze_batch_norm",
+        "program.features": "FeatureExtractor feature_extractor",
         "program.storage": "load save",
         "quantizers.switches": "disable_fake_quant disable_observer enable_fake_quant enable_observer",
     },
@@ -51,6 +57,7 @@ on_demand(
 __all__ = [
     "QAT",
     "Analysis",
+    "FeatureExtractor",
     "ImageInput",
     "InputSpec",
     "Preprocessing",
@@ -69,13 +76,17 @@ __all__ = [
     "enable_observer",
     "errors",
     "export",
+    "feature_extractor",
+    "freeze_batch_norm",
     "load",
     "name_scope",
     "nn",
     "passes",
     "quant_aware",
     "quantizers",
+    "reestimate_batch_norm",
     "runtime",
     "save",
+    "unfreeze_batch_norm",
     "verify",
 ]

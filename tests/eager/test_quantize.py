@@ -210,6 +210,21 @@ def test_hooks_of_the_user_go_on_being_called(net, images):
     assert seen == [(4, 8, 16, 16)] * 2
 
 
+def test_batch_norms_of_a_live_model_freeze_and_are_measured_anew_as_ever(net, images):
+    live = quaver.QAT().quantize(net).train()
+    live(images)
+    live.bn.eval()
+    before = live.bn.running_mean.clone()
+    live(images).sum().backward()
+    assert torch.equal(live.bn.running_mean, before)
+    assert live.bn.weight.grad.abs().sum() > 0
+
+    torch.optim.swa_utils.update_bn([images, images], live)
+
+    assert not torch.equal(live.bn.running_mean, before)
+    assert int(live.bn.num_batches_tracked) == 2
+
+
 def test_our_own_hooks_are_gone_after_the_first_forward(net, images):
     quaver.QAT().quantize(net)
 

@@ -71,7 +71,7 @@ def ranges(state):
     return {name: tensor for name, tensor in state.items() if name.rsplit(".", 1)[-1] in known}
 
 
-@pytest.mark.parametrize("run", [*two_processes.RUNS, "nan", "started", "started_by_one", "resumed"])
+@pytest.mark.parametrize("run", [*two_processes.RUNS, "nan", "started", "synced_modules", "started_by_one", "resumed"])
 def test_both_processes_hold_the_same_bits(ranks, run):
     one, other = (found[run] for found in ranks)
 
@@ -105,6 +105,14 @@ def test_learned_steps_start_where_one_process_with_the_whole_batch_starts_them(
     assert len(steps) >= 4
     assert all(tensor > 0 for tensor in steps.values())
     assert [name for name in steps if not torch.equal(ranks[0]["started"][name], steps[name])] == []
+
+
+def test_modules_that_torch_made_synchronized_take_the_statistics_of_all_processes(ranks, alone):
+    shared, whole = ranks[0]["synced_modules"], alone["synced_modules"]
+
+    torch.testing.assert_close(shared, whole, rtol=1e-6, atol=1e-6)  # variances add up in another order, as above
+    assert whole["stem.1.num_batches_tracked"] == 1
+    assert whole["body.1.num_batches_tracked"] == 0
 
 
 def test_a_process_without_images_or_with_nan_starts_no_step_of_its_own(ranks):

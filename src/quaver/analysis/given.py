@@ -45,6 +45,7 @@ def prepared(model: nn.Module, config: Any, images: Tensor, who: str) -> tuple[P
         raise StageError(f"{who}: a mobile program rounds as its engine does. Give the program that it was made from.")
     if config is not None:
         raise StageError(f"{who}: the program is {model.stage.value} already, and a config is for a float one.")
+    model.settle()
     return model, False
 
 

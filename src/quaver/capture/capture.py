@@ -10,17 +10,18 @@ from torch.utils import _pytree as pytree
 
 from quaver.capture.explain import explain
 from quaver.capture.functionalize import functionalize, mark_written
+from quaver.capture.modules import DROPOUTS, ModalModules, note_modules, warn_of_traced_hooks
 from quaver.capture.naming import Naming
 from quaver.capture.tracing import Exported, export
 from quaver.errors import CaptureError, InputError
 from quaver.garbage import without_collecting
-from quaver.graph.nodes import packet
+from quaver.graph.nodes import calls_noted, note_calls, packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
+from quaver.program.module_hooks import all_hooks
 from quaver.program.signature import step_of
+from quaver.program.traced import Traced
 from quaver.program.views import uncompiled, view
-
-_DROPOUTS = frozenset({"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"})
 
 
 def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None = None) -> Program:
@@ -34,7 +35,9 @@ def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any
     >>> program.eval()(torch.zeros(5, 3, 8, 8)).shape
     torch.Size([5, 8, 6, 6])
     """
-    return capture_modes(model, example_inputs, example_kwargs, (EVAL, TRAIN))
+    program = capture_modes(model, example_inputs, example_kwargs, (EVAL, TRAIN))
+    warn_of_traced_hooks(model, stacklevel=2)
+    return program
 
 
 @without_collecting()
@@ -67,8 +70,9 @@ def capture_modes(
                 raise explain(model, error) from error.with_traceback(None)
 
     shapes = {name: tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    naming = Naming(shapes)
+    naming, modal = Naming(shapes), ModalModules({mode: trace.graph for mode, trace in exported.items()})
     for mode, trace in exported.items():
+        note_modules(trace.graph, model)
         _clean(trace.graph, evaluation=mode == EVAL)
         functionalize(trace.graph)
         mark_written(trace.graph)
@@ -81,10 +85,18 @@ def capture_modes(
         view(model),
         {mode: trace.graph for mode, trace in exported.items()},
         Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
+        traced=Traced(all_hooks(model), _classes(model), modal.settings(model)),
     )
     _add_constants(program, exported)
     program.training = model.training
+    if not model.training:  # whatever some module of the model was in: the graph is that of model.eval()
+        nn.Module.train(program, False)
     return program
+
+
+def _classes(model: nn.Module) -> dict[str, type[nn.Module]]:
+    """The classes of the modules inside a model."""
+    return {path: type(module) for path, module in model.named_modules() if path}
 
 
 def _check_names(model: nn.Module) -> None:
@@ -118,7 +130,9 @@ def _clean(graph: fx.Graph, *, evaluation: bool) -> None:
         if node.op != "call_function":
             continue
         name = packet(node)
-        if evaluation and name.rstrip("_") in _DROPOUTS:
+        if evaluation and name.rstrip("_") in DROPOUTS:
+            for note in ("gives", "gives_part", "takes"):
+                note_calls(node.args[0], note, calls_noted(node, note))
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
         elif name.startswith("_assert") and not node.users:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from quaver.capture.modules import innermost
 from quaver.capture.scope import KEY
 from quaver.graph.nodes import Op, note_constants, note_ops, op_types
 
@@ -34,7 +35,7 @@ class Naming:
         note_ops(graph, {node: self._op(node, op_type, met) for node, op_type in types.items() if not _is_counter(node)})
 
     def _op(self, node: fx.Node, op_type: str, met: dict[Any, int]) -> Op:
-        path, module_type = _module(node)
+        path, module_type = innermost(node)
         added = node.meta.get("custom", {}).get(KEY, "")
         key = (path, added, op_type, node.meta.get("stack_trace"))
         twins, position = self._named[key], met[key]
@@ -60,17 +61,6 @@ def _is_counter(node: fx.Node) -> bool:
     written = node.args[0] if node.args else None
     name = str(node.target)
     return isinstance(written, fx.Node) and written.op == "get_attr" and "_." in name
-
-
-def _module(node: fx.Node) -> tuple[str, str]:
-    """Path and class of the innermost module the op was called in."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    if not stack:
-        return "", ""
-    path, module_type = stack[-1]
-    # the model stands under "model" in the wrapper that was traced; "@1" marks the second call of a module
-    inner = path.split("@")[0].removeprefix("model").lstrip(".")
-    return inner, module_type if isinstance(module_type, str) else f"{module_type.__module__}.{module_type.__qualname__}"
 
 
 def _source(stack_trace: str) -> str:

@@ -15,6 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from quaver.capture.inline import inline_no_grad
+from quaver.capture.modules import calls_marked, momenta_as_numbers
 from quaver.errors import CaptureError
 from quaver.log_suppression import without_logs
 
@@ -80,7 +81,13 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
 def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProgram:
     shapes = (tuple({0: Dim.AUTO} if is_free else None for is_free in free),)
     # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
-    with traceback.preserve_node_meta(), without_logs(logging.CRITICAL), redirect_stderr(StringIO()):
+    with (
+        traceback.preserve_node_meta(),
+        without_logs(logging.CRITICAL),
+        redirect_stderr(StringIO()),
+        calls_marked(flat.model),
+        momenta_as_numbers(flat.model),
+    ):
         traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
     _free_shapes(traced)
     return traced

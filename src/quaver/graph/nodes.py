@@ -6,6 +6,7 @@ table: `ops_in` of the ops, `facts_in` of all nodes.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,7 +16,20 @@ from torch import fx
 
 from quaver.operators import BY_PREFIX, OPS, QUANTIZER, UNKNOWN, UNSEEN, OpFacts
 
-NOTES = {"dtype": torch.dtype, "rank": int, "quantizer": str, "signed": bool, "written": bool, "constant": bool}
+MODULE_NOTES = {"module": str, "gives": list, "gives_part": list, "takes": list}
+"""What a node is to the model's modules, by their paths. ``module``: the batch norm or dropout that it computes, whose mode
+and settings it follows. ``gives``: its tensor is what these calls of modules gave back; ``gives_part``, one of several that
+they gave back. ``takes``: it is what these calls were given."""
+
+NOTES = {
+    "dtype": torch.dtype,
+    "rank": int,
+    "quantizer": str,
+    "signed": bool,
+    "written": bool,
+    "constant": bool,
+    **MODULE_NOTES,
+}
 """Facts about a node's tensor. ``quantizer``: the node calls this tensor's quantizer, on a ``signed`` grid. ``written``: the
 model writes into it in place. ``constant``: it does not depend on the input."""
 
@@ -108,7 +122,31 @@ def dtype_of(node: fx.Node) -> torch.dtype | None:
 
 def tensor_notes(node: fx.Node, **changes: Any) -> dict[str, Any]:
     """The notes for another node with a tensor like this one's, which is not the op itself."""
-    return {key: value for key, value in node.meta.items() if key != "op"} | changes
+    return {key: value for key, value in node.meta.items() if key != "op" and key not in MODULE_NOTES} | changes
+
+
+def module_of(node: fx.Node) -> str:
+    """The path of the batch norm or dropout that a node computes; empty for any other node."""
+    return str(node.meta.get("module", ""))
+
+
+def calls_noted(node: fx.Node, note: str) -> list[str]:
+    """The calls of modules that a node's tensor belongs to: those that ``gives``, ``gives_part`` or ``takes`` says.
+
+    ``layer1`` is the first call of that module, ``layer1@1`` the second.
+    """
+    return list(node.meta.get(note, ()))
+
+
+def note_module(node: fx.Node, path: str) -> None:
+    """Note the batch norm or dropout that a node computes."""
+    node.meta["module"] = path
+
+
+def note_calls(node: fx.Node, note: str, added: Sequence[str]) -> None:
+    """Note more calls of modules that a node's tensor belongs to."""
+    if added:
+        node.meta[note] = [*calls_noted(node, note), *added]
 
 
 def notes_of(tensor: Any, op: Op | None = None, **facts: bool) -> dict[str, Any]:
@@ -121,7 +159,8 @@ def note_ops(graph: fx.Graph, ops: dict[fx.Node, Op]) -> None:
     """Leave on a captured graph our notes alone, among them which nodes are these ops."""
     for node in graph.nodes:
         facts = {"written": is_written(node), "constant": node.op == "call_function" and is_parameter(node)}
-        node.meta = notes_of(node.meta.get("val"), ops.get(node), **facts)
+        of_modules = {key: node.meta[key] for key in MODULE_NOTES if key in node.meta}
+        node.meta = notes_of(node.meta.get("val"), ops.get(node), **facts) | of_modules
 
 
 def note_constants(graph: fx.Graph) -> None:

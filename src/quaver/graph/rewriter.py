@@ -1,6 +1,7 @@
 """Rewriting a graph into another, node by node: what every lowering does."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +24,11 @@ class Lowering(ABC):
     integers: dict[fx.Node, tuple[fx.Node, Any]] = field(default_factory=dict)
     spare: list[fx.Node] = field(default_factory=list)  # dropped at the end if nobody reads them
 
-    def run(self, graph: fx.Graph) -> fx.Graph:
-        """A copy of ``graph`` in the engine's arithmetic; without quantized ops, an equal graph."""
+    def run(self, graph: fx.Graph, kept: Collection[fx.Node] = ()) -> fx.Graph:
+        """A copy of ``graph`` in the engine's arithmetic; without quantized ops, an equal graph.
+
+        What the nodes ``kept`` became is computed even if nobody reads it.
+        """
         self.facts = facts_in(graph)
         for node, op in self.facts.items():
             if node in self.copies:  # done with another, as a batch norm is with its convolution
@@ -35,8 +39,9 @@ class Lowering(ABC):
                 self.copies[node] = self.lowered(node) or self.copy(node)
             else:
                 self.copies[node] = self.copy(node)
+        staying = {self.copies[node] for node in kept}
         for node in reversed(self.spare):
-            if not node.users:
+            if not node.users and node not in staying:
                 self.result.erase_node(node)
         return self.result
 

@@ -32,7 +32,7 @@ class Pass(ABC):
         return concluded(self.rewrite(program), program, self)
 
     def check(self, program: Program) -> None:
-        """Refuse a program that the pass is not for."""
+        """Refuse a program that the pass is not for; have its graphs say what its modules say."""
         name = type(self).__name__
         if not isinstance(program, Program):
             raise StageError(f"{name}: takes a Program, not {type(program).__name__}. quaver.capture makes one of a model.")
@@ -42,6 +42,7 @@ class Pass(ABC):
         if program.for_test:
             raise StageError(f"{name}: the program is an evaluation view. Apply passes to the program it was cloned from.")
         refuse_other_place(name, program, self.scope, self.place)
+        program.settle()
 
     @abstractmethod
     def rewrite(self, program: Program) -> Program:

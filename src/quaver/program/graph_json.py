@@ -166,6 +166,6 @@ def _encode_meta(meta: dict[str, Any]) -> dict[str, Any]:
 def _decode_meta(meta: dict[str, Any]) -> dict[str, Any]:
     kept = {key: decode(value, {}) for key, value in meta.items() if key in NOTES}
     for key, value in kept.items():
-        if type(value) is not NOTES[key]:
+        if type(value) is not NOTES[key] or (type(value) is list and not all(type(item) is str for item in value)):
             raise TypeError(f"{key} {value!r:.60}")
     return kept | ({"op": decoded(Op, meta["op"])} if "op" in meta else {})

@@ -8,26 +8,31 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils.hooks import RemovableHandle
 
 from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import QuaverWarning, StageError
-from quaver.graph.nodes import Op, copy_graph, is_op, op_of
+from quaver.graph.nodes import Op, copy_graph, is_op, module_of, op_of
 from quaver.preprocessing import Preprocessing
 from quaver.program.empty import empty_shape
 from quaver.program.history import PassApplied
+from quaver.program.live_modules import is_training, live_modules, settle_eps
+from quaver.program.module_hooks import Hooked, hooked_modules
 from quaver.program.placements import Placements
 from quaver.program.printer import table
 from quaver.program.reason import Because
 from quaver.program.record import OpRecord
+from quaver.program.running import evaluation_graph, training_graph
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
+from quaver.program.traced import Traced, refuse_mode, refuse_setting, refuse_training
 from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, view
 from quaver.quantizers import Observer, Quantizer
 
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
-    | {"preprocessing", "_compiled", "_quantizer_optimizer"}
+    | {"preprocessing", "traced", "_compiled", "_quantizer_optimizer", "_hooked", "_newest_hook", "_watched"}
 )
 
 
@@ -35,7 +40,8 @@ class Program(nn.Module):
     """A captured model: a training and an evaluation graph over one set of tensors.
 
     It is used like the model it came from. ``.train()`` and ``.eval()`` choose the graph; ``state_dict()`` has the
-    model's own names, and the quantizers' beside them; parameters and buffers *are* the model's.
+    model's own names, and the quantizers' beside them; parameters and buffers *are* the model's. Its modules are the
+    model's, too: batch norms and dropouts compute in their own mode and with their own settings, and hooks are called.
 
     In evaluation, quantized ops run in the arithmetic of an engine: integers are convolved and rescaled once. A prepared
     program has the default engine's, and so has a frozen one that is meant for it: what is measured on the one is what the
@@ -56,9 +62,12 @@ class Program(nn.Module):
         history: tuple[PassApplied, ...] = (),
         for_test: bool = False,
         preprocessing: Preprocessing | None = None,
+        traced: Traced | None = None,
     ) -> None:
         super().__init__()
-        self._compiled: dict[str, Executable] = {}
+        self._compiled: dict[tuple[str, tuple[str, ...]], Executable] = {}
+        self._hooked: Hooked = frozenset()
+        self._newest_hook = -1
         self._parameters = tensors._parameters
         self._buffers = tensors._buffers
         self._non_persistent_buffers_set = tensors._non_persistent_buffers_set
@@ -73,7 +82,11 @@ class Program(nn.Module):
         self.preprocessing = preprocessing
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
+        self.traced = (
+            traced if traced and stage.trains else Traced()
+        )  # what does not train has modules that only hold tensors
         self._quantizer_optimizer: Any = None
+        self._watched = self._watch()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module, but a program's own fields stay its own where the model has a child of that name."""
@@ -94,9 +107,17 @@ class Program(nn.Module):
         """The outputs as a flat list, for tensors given in the order of the signature."""
         return list(self._run(TRAIN if self.training else EVAL, tensors))
 
-    def _run(self, mode: str, tensors: Sequence[Tensor]) -> Any:
-        self._build(mode)
-        run = self._compiled[mode]
+    def with_features(self, names: tuple[str, ...], *args: Any, **kwargs: Any) -> tuple[Any, list[Tensor]]:
+        """What the model gives back, and the tensors of modules or ops on the way; `quaver.feature_extractor` calls it."""
+        tensors = self.signature.flatten(args, kwargs)
+        mode = TRAIN if self.training else EVAL
+        outputs = list(self._run(mode, tensors, names))
+        return self.signature.unflatten(outputs[: len(outputs) - len(names)], mode), outputs[len(outputs) - len(names) :]
+
+    def _run(self, mode: str, tensors: Sequence[Tensor], features: tuple[str, ...] = ()) -> Any:
+        self._build(mode, features)
+        run = self._compiled[mode, features]
+        self._refuse_unheeded()
         try:
             return run(*tensors)
         except RuntimeError:  # torch cannot tell what view(n, -1) makes of nothing
@@ -107,11 +128,53 @@ class Program(nn.Module):
             a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape)) for a, b in zip(one, two, strict=True)
         ]
 
+    def _refuse_unheeded(self) -> None:
+        """Refuse modes and settings of modules that the graph cannot follow."""
+        for path, module, settings in self._watched:
+            if settings is None:
+                if module.training and not self.training:
+                    raise refuse_training(path)
+            elif module.training != self.training:
+                raise refuse_mode(path, module)
+            else:
+                for name, value in settings:
+                    if getattr(module, name) != value:
+                        raise refuse_setting(path, name, value, getattr(module, name))
+
+    def _find_hooks(self) -> None:
+        """Look for modules with hooks, if there can be new ones: the next hook's number says whether any was registered."""
+        if self._newest_hook != RemovableHandle.next_id:
+            self._newest_hook = RemovableHandle.next_id
+            hooked = self._hooked_modules()
+            if hooked != self._hooked:
+                self._hooked = hooked
+                self.forget_code()
+
+    def _hooked_modules(self) -> Hooked:
+        called = [node.target for graph in self.graphs.values() for node in graph.find_nodes(op="call_module")]
+        return hooked_modules(self, frozenset(called), self.traced.hooks)
+
+    def settle(self) -> None:
+        """Write batch norms' eps of now into the graphs, for those who know them by the graphs alone: passes and files."""
+        for graph in self.graphs.values():
+            settle_eps(self, graph)
+
+    def forget_code(self) -> None:
+        """Build the graphs anew when they next run: they, or what they were built with, changed."""
+        self._compiled.clear()
+
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-    def _build(self, mode: str) -> bool:
-        """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code."""
-        if mode not in self._compiled:
-            self._compiled[mode] = Executable(self, self.lowered() if mode == EVAL else self.graphs[mode])
+    def _build(self, mode: str, features: tuple[str, ...] = ()) -> bool:
+        """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code.
+
+        Hooks are looked for each time; those that are registered after it compiled, ``torch.compile`` sees in no module.
+        """
+        self._find_hooks()
+        if (mode, features) not in self._compiled:
+            self.traced.refuse_others(self)
+            self._hooked = self._hooked_modules()  # some may have been removed
+            graph = self.lowered(features) if mode == EVAL else training_graph(self, features, self._hooked)
+            self._compiled[mode, features] = Executable(self, graph)
         return True
 
     def build(self) -> "Program":
@@ -120,9 +183,9 @@ class Program(nn.Module):
             self._build(mode)
         return self
 
-    def lowered(self) -> fx.Graph:
+    def lowered(self, features: tuple[str, ...] = ()) -> fx.Graph:
         """The evaluation graph as it is computed: on integers, in the arithmetic of the engine that it is meant for."""
-        return self.engine.lowering().run(self.graphs[EVAL])
+        return evaluation_graph(self, features, self._hooked)
 
     @property
     def engine(self) -> Engine:
@@ -166,26 +229,35 @@ class Program(nn.Module):
             raise StageError(f"a {self.stage.value} program cannot be trained: train the prepared one, then convert it.")
         if self.training and not mode:
             self._report()
+        self.traced.refuse_others(self)
         super().train(mode)
+        if mode:
+            for node, module in live_modules(self, self.graphs[TRAIN]):
+                if not is_training(node):  # the model's own train() left it so, or quaver.freeze_batch_norm did
+                    module.eval()
+        self._watched = self._watch()  # some may have taken the place of others
         return self
+
+    def _watch(self) -> list[tuple[str, Any, list[tuple[str, float]] | None]]:
+        """The modules whose mode matters: those that the graphs ask, and those whose settings are in them for good."""
+        asking = (pair for graph in self.graphs.values() for pair in live_modules(self, graph))
+        watched: dict[str, Any] = {module_of(node): (module, None) for node, module in asking}
+        there = dict(self.named_modules()) if self.traced.settings else {}
+        for path in self.traced.settings.keys() & there.keys():
+            module = there[path]
+            watched[path] = (module, [pair for pair in self.traced.settings[path].items() if hasattr(module, pair[0])])
+        return [(path, *pair) for path, pair in watched.items()]
 
     def clone(self, for_test: bool = False) -> "Program":
         """Another program over the same parameters, buffers and quantizers; nothing is reset.
 
         With ``for_test`` it is an evaluation view: always in eval mode, however the original trains on.
         """
-        seen: dict[int, nn.Module] = {}
-        tensors = nn.Module()
-        tensors._parameters, tensors._buffers = self._parameters, self._buffers
-        tensors._non_persistent_buffers_set = self._non_persistent_buffers_set
-        tensors._modules = {k: None if m is None else view(m, seen) for k, m in self._modules.items()}
-        twin = self.copy(tensors=tensors, for_test=for_test)
-        if for_test:
-            nn.Module.train(twin, False)
-        return twin
+        return self.copy(for_test=for_test)
 
     def copy(self, *, tensors: nn.Module | None = None, **changes: Any) -> "Program":
-        """A program with graphs of its own over the same tensors; the passes' way to begin."""
+        """A program with graphs and modules of its own over the same tensors; the passes' way to begin."""
+        self.settle()
         graphs = changes.pop("graphs", None) or {mode: copy_graph(graph) for mode, graph in self.graphs.items()}
         fields: dict[str, Any] = {
             "stage": self.stage,
@@ -194,11 +266,23 @@ class Program(nn.Module):
             "history": self.history,
             "for_test": self.for_test,
             "preprocessing": self.preprocessing,
+            "traced": self.traced,
         }
-        twin = Program(tensors or self, graphs, self.signature, **(fields | changes))
+        twin = Program(tensors or self._modules_viewed(), graphs, self.signature, **(fields | changes))
         twin.training = self.training and twin.stage.trains and not twin.for_test
+        if not twin.training:
+            nn.Module.train(twin, False)
         twin.optimizer_func = self.optimizer_func
         return twin
+
+    def _modules_viewed(self) -> nn.Module:
+        """The tensors, in modules that have their own mode, settings and hooks from here on."""
+        seen: dict[int, nn.Module] = {}
+        root = nn.Module()
+        root._parameters, root._buffers = self._parameters, self._buffers
+        root._non_persistent_buffers_set = self._non_persistent_buffers_set
+        root._modules = {name: None if module is None else view(module, seen) for name, module in self._modules.items()}
+        return root
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Program":
         tensors = nn.Module()

@@ -20,11 +20,13 @@ from quaver.preprocessing import Preprocessing
 from quaver.program.dry_run import try_out
 from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
 from quaver.program.history import PassApplied
+from quaver.program.module_json import SavedModule, describe_modules
 from quaver.program.placements import OpPlan, Options, Placements
 from quaver.program.program import Program
 from quaver.program.record import read_record
 from quaver.program.signature import InputTensor, Signature
 from quaver.program.stage import Stage
+from quaver.program.traced import Traced
 from quaver.program.views import parent_module, read, set_submodule
 from quaver.quantizers import KINDS, PACT, Quantizer, build
 from quaver.records import decoded
@@ -126,6 +128,7 @@ def _describe(program: Program) -> dict[str, Any]:
         else encode(leaf)
         for leaf in signature.inputs
     ]
+    program.settle()
     return {
         "stage": program.stage.value,
         "for_test": program.for_test,
@@ -136,6 +139,8 @@ def _describe(program: Program) -> dict[str, Any]:
         "call": encode_structure(signature.in_spec),
         "results": {mode: encode_structure(spec) for mode, spec in signature.out_specs.items()},
         "quantizers": quantizers,
+        "modules": describe_modules(program, program.graphs.values()),
+        "modal": program.traced.settings,
         "placements": placements,
         "records": [asdict(record) for record in program.records],
         **({"preprocessing": program.preprocessing.record()} if program.preprocessing is not None else {}),
@@ -155,7 +160,9 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
     if placements.target not in ENGINES:
         raise ValueError(f"it was made for the engine {placements.target!r}, which is not known here")
     entries: list[_TensorEntry] = decoded(list[_TensorEntry], body["tensors"])
-    root = _module_tree(entries, tensors, {placements.quantizers[name]: saved for name, saved in body["quantizers"].items()})
+    quantizers = {placements.quantizers[name]: _quantizer(saved) for name, saved in body["quantizers"].items()}
+    modules: dict[str, SavedModule] = decoded(dict[str, SavedModule], body.get("modules", {}))
+    root = _module_tree(entries, tensors, quantizers, {path: saved.made() for path, saved in modules.items()})
     plan = {
         name: OpPlan(
             decoded(Options | None, planned["weight"]),
@@ -179,10 +186,13 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         history=decoded(tuple[PassApplied, ...], body["history"]),
         for_test=bool(body["for_test"]),
         preprocessing=decoded(Preprocessing | None, body.get("preprocessing")),
+        traced=Traced(settings=decoded(dict[str, dict[str, float]], body.get("modal", {}))),
     )
     _refuse_misfits(program)
     _try_out(program)
     torch.nn.Module.train(program, body["training"])
+    for path, saved in modules.items():
+        read(program, path).training = saved.training and program.training
     return program.build()
 
 
@@ -197,10 +207,15 @@ class _TensorEntry:
     persistent: bool = True
 
 
-def _module_tree(entries: list[_TensorEntry], tensors: dict[str, Tensor], quantizers: dict[str, Any]) -> nn.Module:
-    """The tensors and quantizers at their paths, in the order they were saved in: an optimizer finds its own by position."""
+def _module_tree(
+    entries: list[_TensorEntry], tensors: dict[str, Tensor], quantizers: dict[str, Quantizer], modules: dict[str, nn.Module]
+) -> nn.Module:
+    """The tensors, quantizers, batch norms and dropouts at their paths.
+
+    They are in the order they were saved in: an optimizer finds its own by position.
+    """
     root = nn.Module()
-    waiting = {path: _quantizer(saved) for path, saved in quantizers.items()}
+    waiting: dict[str, nn.Module] = {**modules, **quantizers}
     kept: dict[str, nn.Parameter] = {}
     for entry in entries:
         owner = entry.name.rpartition(".")[0].removesuffix(".preprocess")
@@ -220,8 +235,11 @@ def _module_tree(entries: list[_TensorEntry], tensors: dict[str, Tensor], quanti
         else:
             container.register_buffer(leaf, tensors[source], persistent=entry.persistent)
     bare = [name for name, tensor in (*root.named_parameters(), *root.named_buffers()) if tensor.is_meta]
-    if bare or waiting:
-        raise ValueError(f"the tensors of a quantizer are missing: {(bare or list(waiting))[0]!r}")
+    bare += [path for path in waiting if path in quantizers]
+    if bare:
+        raise ValueError(f"the tensors of a quantizer are missing: {bare[0]!r}")
+    for path, module in waiting.items():  # those without tensors
+        set_submodule(root, path, module)
     return root
 
 

@@ -20,37 +20,41 @@ def synced_batch_norm(
     running_var: Tensor | None,
     momentum: float,
     eps: float,
+    group: Any = None,
 ) -> Tensor:
-    """``torch.batch_norm`` in training, with mean and variance over all processes; updates the running statistics."""
+    """``torch.batch_norm`` in training, with mean and variance over all processes; updates the running statistics.
+
+    ``group``: over the processes of this group, by default all.
+    """
     with torch.no_grad():
-        mean, var, count = _statistics_in_steps(x) if x.device.type == "cpu" else _statistics(x)
+        mean, var, count = _statistics_in_steps(x, group) if x.device.type == "cpu" else _statistics(x, group)
         if running_mean is not None and running_var is not None:
             running_mean.lerp_(mean.to(running_mean.dtype), momentum)
             running_var.lerp_((var * (count / (count - 1))).to(running_var.dtype), momentum)
         inverse = (1 / torch.sqrt(var.double() + eps)).float()
-    return _Normalize.apply(x, weight, bias, mean, inverse, count)  # type: ignore[no-any-return,no-untyped-call]
+    return _Normalize.apply(x, weight, bias, mean, inverse, count, group)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def _statistics(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _statistics(x: Tensor, group: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Mean, variance and number of values per channel over all processes, in one exchange."""
     count = _count(x)
     var, mean = (part.double() for part in torch.var_mean(x.float(), _others(x), correction=0))
     together = torch.cat([mean * count, (var + mean.square()) * count, count])
-    distributed.all_reduce(together)
+    distributed.all_reduce(together, group=group)
     sums, squares = together[:-1].chunk(2)
     count = together[-1:]
     mean = sums / count
     return mean.float(), (squares / count - mean.square()).clamp_min(0).float(), count.float()
 
 
-def _statistics_in_steps(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _statistics_in_steps(x: Tensor, group: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The same as torch computes it on a processor: sums in double, the mean, deviations and their squares in float."""
     together = torch.cat([x.double().sum(_others(x)), _count(x)])
-    distributed.all_reduce(together)
+    distributed.all_reduce(together, group=group)
     sums, count = together[:-1], together[-1:]
     mean = (sums / count).float()
     squares = (x.float() - _wide(mean, x)).square().double().sum(_others(x))
-    distributed.all_reduce(squares)
+    distributed.all_reduce(squares, group=group)
     return mean, squares.float() / count.float(), count.float()
 
 
@@ -59,8 +63,16 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, inverse: Tensor, count: Tensor
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        mean: Tensor,
+        inverse: Tensor,
+        count: Tensor,
+        group: Any,
     ) -> Tensor:
+        ctx.group = group
         ctx.save_for_backward(x, weight, mean, inverse, count)
         factor = inverse if weight is None else inverse * weight.float()
         start = torch.zeros_like(mean) if bias is None else bias.float()
@@ -78,12 +90,12 @@ class _Normalize(torch.autograd.Function):
         centred = (x.float() - _wide(mean, x)) * _wide(inverse, x)
         of_bias, of_weight = gradient.sum(_others(x)), (gradient * centred).sum(_others(x))
         together = torch.cat([of_bias, of_weight]).double()
-        distributed.all_reduce(together)
+        distributed.all_reduce(together, group=ctx.group)
         mean_gradient, mean_product = (together / count).float().chunk(2)
         factor = inverse if weight is None else inverse * weight.float()
         to_x = (gradient - _wide(mean_gradient, x) - centred * _wide(mean_product, x)) * _wide(factor, x)
         wanted = ctx.needs_input_grad
-        return to_x.to(x.dtype), of_weight if wanted[1] else None, of_bias if wanted[2] else None, None, None, None
+        return to_x.to(x.dtype), of_weight if wanted[1] else None, of_bias if wanted[2] else None, *[None] * 4
 
 
 def _others(x: Tensor) -> list[int]:

@@ -1,0 +1,131 @@
+"""Batch norms and dropouts as the program's modules are now: a node asks its module for mode, momentum, eps and p.
+
+The graph has them as numbers, those of the capture. Whoever sets them on a module means the program, as in any loop:
+``bn.eval()``, ``bn.momentum = 0.01``, ``dropout.p = 0.3``.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from quaver.graph.nodes import argument, calls, module_of, packet
+from quaver.program.synced_batch_norm import synced_batch_norm
+from quaver.program.views import read
+
+TRAINING = 5  # the position of ``training`` among the arguments of aten.batch_norm
+EPS = 7  # that of ``eps``
+
+
+def live_module(root: nn.Module, node: fx.Node) -> Any:
+    """The batch norm or dropout that a node asks, if there is one."""
+    path = module_of(node)
+    try:
+        module = read(root, path) if path else None
+    except KeyError:  # a frozen program has no modules but those that hold its tensors
+        return None
+    return module if isinstance(module, _BatchNorm | _DropoutNd) else None
+
+
+def live_modules(root: nn.Module, graph: fx.Graph) -> Iterator[tuple[fx.Node, Any]]:
+    """The nodes of a graph that ask a module, and the modules."""
+    for node in graph.nodes:
+        module = live_module(root, node)
+        if module is not None:
+            yield node, module
+
+
+def is_training(node: fx.Node) -> bool:
+    """Whether a batch norm or dropout of the training graph is in training mode there."""
+    if node.target is synced_batch_norm:
+        return True
+    return bool(argument(node, "train" if "dropout" in packet(node) else "training", True))
+
+
+def settle_eps(root: nn.Module, graph: fx.Graph) -> None:
+    """Write into a graph what batch norms add to their variances now."""
+    for node, module in live_modules(root, graph):
+        if calls(node, "batch_norm") and argument(node, "eps") != module.eps:
+            node.update_arg(EPS, module.eps)
+
+
+def ask_eps(root: nn.Module, graph: fx.Graph) -> None:
+    """Let the batch norms of an evaluation graph ask their modules what to add to the variance: all else is fixed there."""
+    start = next(iter(graph.nodes))
+    for node in [node for node, _ in live_modules(root, graph) if calls(node, "batch_norm")]:
+        with graph.inserting_before(start):  # where a convolution in front can read it, too
+            node.update_arg(EPS, graph.call_function(getattr, (graph.get_attr(module_of(node)), "eps")))
+
+
+def ask_modules(root: nn.Module, graph: fx.Graph) -> None:
+    """Let the nodes of a training graph ask their modules."""
+    counted = set()
+    for node, _ in list(live_modules(root, graph)):
+        path = module_of(node)
+        with graph.inserting_before(node):
+            module = graph.get_attr(path)
+            if "dropout" in packet(node):
+                asking = graph.call_function(dropout, (module, node.target, node.args[0]))  # type: ignore[arg-type]
+            else:
+                names = ("input", "weight", "bias", "running_mean", "running_var", "cudnn_enabled")
+                synced = node.target is synced_batch_norm
+                given = node.args[:5] if synced else tuple(argument(node, name) for name in names)
+                asking = graph.call_function(batch_norm, (module, *given, *([True, True] if synced else [])))
+                counted.add(f"{path}.num_batches_tracked")
+        asking.meta = dict(node.meta)
+        node.replace_all_uses_with(asking)
+        graph.erase_node(node)
+    for node in reversed(list(graph.nodes)):
+        if counter_of(node) in counted and not node.users:
+            graph.erase_node(node)  # the module counts its batches
+
+
+def counter_of(node: Any) -> str:
+    """The counter of batches that a node adds to, if it does; of a module that is called twice, the first does, too."""
+    written = node
+    while calls(written, "add_"):
+        written = written.args[0]
+    is_counter = written is not node and written.op == "get_attr" and written.target.endswith("num_batches_tracked")
+    return str(written.target) if is_counter else ""
+
+
+def batch_norm(
+    module: Any,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    cudnn_enabled: bool = True,
+    synced: bool = False,
+) -> Tensor:
+    """What ``nn.BatchNorm2d.forward`` computes, in the module's mode and with its settings of now.
+
+    ``synced``: by the statistics of all processes, which an ``nn.SyncBatchNorm`` is, too.
+    """
+    momentum = module.momentum or 0.0
+    if module.training and module.track_running_stats and module.num_batches_tracked is not None:
+        module.num_batches_tracked.add_(1)
+        if module.momentum is None:  # each batch counts the same
+            momentum = 1.0 / float(module.num_batches_tracked)
+    by_batch = module.training or (mean is None and var is None)
+    if module.training and not module.track_running_stats:
+        mean = var = None
+    if module.training and (synced or _spans_processes(module)):
+        group = None if synced else module.process_group
+        return synced_batch_norm(x, weight, bias, mean, var, momentum, module.eps, group)
+    return torch.batch_norm(x, weight, bias, mean, var, by_batch, momentum, module.eps, cudnn_enabled)
+
+
+def _spans_processes(module: Any) -> bool:
+    if not (isinstance(module, nn.SyncBatchNorm) and distributed.is_available() and distributed.is_initialized()):
+        return False
+    return distributed.get_world_size(module.process_group) > 1
+
+
+def dropout(module: Any, op: Any, x: Tensor) -> Tensor:
+    """What ``nn.Dropout.forward`` computes, in the module's mode and with its p of now."""
+    return op(x, module.p, module.training)  # type: ignore[no-any-return]
