@@ -45,7 +45,7 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-app = typer.Typer(cls=TranslatedGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=TranslatedGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 ANY_NAME = {"token_normalize_func": by_any_name}
 SPELLINGS = dict.fromkeys((calibrate, convert, verify, run_tester), BOTH_SPELLINGS) | dict.fromkeys(
     (train, quantize, analyze), ANY_NAME
@@ -95,4 +95,4 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")  # names of files may be in any encoding
-    app()
+    app(prog_name="quaver")  # as python -m quaver, too: help and completion are the same
