@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from quaver.checking import nearest
 from quaver.cli.bench_tables import show_findings, show_footprints, show_latencies, show_layers, show_totals
+from quaver.cli.consoles import progress_bar, progress_console
 from quaver.engines import ENGINES, engine_of, installed, suffixes
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
@@ -70,7 +70,7 @@ def run_bench(
     for contender in contenders:
         tried(contender.path, PACKAGES[contender.engine])
     runners = {contender.name: installed(contender.engine).load(contender.path, threads) for contender in contenders}
-    console.print(f"CPU: {cpu().words()}", highlight=False, soft_wrap=True)
+    console.print(f"CPU: {cpu().words()}")
     rows = _latencies(console, contenders, runners, sizes, rounds, warmup)
     show_latencies(console, rows, f"{threads} thread{'s' * (threads > 1)}, {rounds} rounds, in turns")
     footprints = _footprints(console, contenders, rows, threads, with_memory)
@@ -88,9 +88,7 @@ def run_bench(
     }
     for contender in contenders if with_layers or profile else []:
         if not PACKAGES[contender.engine].tells_layers:
-            console.print(
-                f"{contender.name}: no layers to show, this engine does not tell what it executes.", soft_wrap=True
-            )
+            console.print(f"{contender.name}: no layers to show, this engine does not tell what it executes.")
         elif profile or not contender.is_float:
             batch = fixed_batch(runners[contender.name].inputs) or sizes[0]
             executed = layers(contender.path, contender.engine, threads=threads, batch=batch, rounds=rounds)
@@ -169,13 +167,12 @@ def _latencies(
     for contender in contenders:
         only = fixed[contender.name]
         if only is not None and sizes != [only]:
-            console.print(f"{contender.name}: made for batches of {only}, and measured with these only.", soft_wrap=True)
+            console.print(f"{contender.name}: made for batches of {only}, and measured with these only.")
         for size in sizes if only is None else [only]:
             races.setdefault(size, []).append(contender)
     races = {size: racing for size, racing in races.items() if racing}
     rows: Rows = []
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with progress_bar(progress_console(quiet=console.quiet)) as progress:
         task = progress.add_task("measuring", total=len(races) * (warmup + rounds))
         for size, racing in races.items():
             runs = {contender.name: runners[contender.name] for contender in racing}
@@ -191,7 +188,7 @@ def _latencies(
 def _footprints(console: Console, contenders: list[Contender], rows: Rows, threads: int, with_memory: bool) -> Rows:
     """Bytes of each contender, memory at the largest batch it ran."""
     footprints: Rows = []
-    with console.status("measuring memory"):
+    with progress_console(quiet=console.quiet).status("measuring memory"):
         for contender in contenders:
             batch = max(
                 row["batch"] for row in rows if (row["model"], row["engine"]) == (str(contender.path), contender.engine)

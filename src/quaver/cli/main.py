@@ -7,12 +7,12 @@ from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from quaver import __version__
 from quaver.cli.analyze import analyze
 from quaver.cli.calibrate import calibrate
 from quaver.cli.check import check
+from quaver.cli.consoles import progress_console
 from quaver.cli.export import convert, export
 from quaver.cli.flags import BOTH_SPELLINGS, FlagsCommand, by_any_name
 from quaver.cli.journeys import demo, quantize, train
@@ -28,7 +28,7 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        errors = Console(stderr=True, soft_wrap=True, highlight=False)
+        errors = progress_console()
         try:
             command(*args, **kwargs)
         except StoppedError as stopped:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from quaver.cli.consoles import results_console
 from quaver.cli.flags import JsonFile, Threads
 from quaver.engines import ENGINES, suffixes
 
@@ -120,7 +120,7 @@ def bench(
 
     refuse_unwritable(json, make_folder=False)
     report = run_bench(
-        Console(),
+        results_console(),
         artefacts,
         float_ or [],
         threads=threads,
