@@ -16,7 +16,7 @@ def completions(typed):
     ("typed", "offered"),
     [
         ("quaver ver", ["verify"]),
-        ("quaver bench --thr", ["--threads"]),
+        ("quaver bench --thr", ["--threads", "--throughput"]),
         ("quaver quantize --target on", ["onnx"]),
         ("quaver quantize --bf16 ", ["true", "false"]),
         ("quaver quantize --recipe ", []),  # the shell offers files

@@ -424,7 +424,7 @@ def test_what_is_trained_for_an_engine_runs_on_it_if_it_is_there(tmp_path, monke
 def test_a_run_whose_engine_computes_something_else_says_so_and_keeps_everything(tmp_path, monkeypatch):
     verify = results.verify
     wrong = ["'relu': 3 of 9 integers differ"]
-    monkeypatch.setattr(results, "verify", lambda *args: replace(verify(*args), failures=wrong))
+    monkeypatch.setattr(results, "verify", lambda *args, **options: replace(verify(*args, **options), failures=wrong))
 
     done = run("quantize", *SMALL, "--float_epochs", "0", "--num_epochs", "1", "--model_save_dir", tmp_path)
 

@@ -16,21 +16,30 @@ SHOWN = 20
 
 def show_latencies(console: Console, rows: list[dict[str, Any]], title: str) -> None:
     """Median, 99th percentile, throughput, and the ratio against the best float engine."""
+    _show_race(console, rows, title, {"median ms": "median_ms", "p99 ms": "p99_ms"}, ".3f")
+    if not any(row["is_float"] for row in rows):
+        console.print("No ratio: name the float model with --float to see one.")
+
+
+def show_throughputs(console: Console, rows: list[dict[str, Any]], title: str) -> None:
+    """Images per second with several batches under way, and the ratio against the best float engine."""
+    _show_race(console, rows, title, {"streams": "streams"}, "d")
+
+
+def _show_race(console: Console, rows: list[dict[str, Any]], title: str, figures: dict[str, str], form: str) -> None:
+    """Models that took turns: these figures, how many images a second, and the ratio where there is a float model."""
     with_float = any(row["is_float"] for row in rows)
-    table = table_of(title, "model", "engine", "|batch", "|median ms", "|p99 ms", "|images/s")
-    if with_float:
-        table.add_column("over best float", justify="right")
+    ratios = ["|over best float"] if with_float else []
+    table = table_of(title, "model", "engine", "|batch", *(f"|{column}" for column in figures), "|images/s", *ratios)
     names = short([row["model"] for row in rows])
     for row in rows:
-        times = (f"{row['median_ms']:.3f}", f"{row['p99_ms']:.3f}", f"{row['images_per_second']:,.1f}")
-        cells = [_model(row, names), row["engine"], str(row["batch"]), *times]
+        cells = [_model(row, names), row["engine"], str(row["batch"]), *(f"{row[key]:{form}}" for key in figures.values())]
+        cells.append(f"{row['images_per_second']:,.1f}")
         if with_float:
             ratio = row["over_best_float"]
             cells.append("1 (best)" if row["is_best_float"] else "" if ratio is None else f"{ratio:.2f}")
         table.add_row(*cells)
     console.print(table)
-    if not with_float:
-        console.print("No ratio: name the float model with --float to see one.")
 
 
 def show_footprints(console: Console, rows: list[dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.filesize import decimal
 
-from quaver.cli.consoles import progress_bar, progress_console, results_console
+from quaver.cli.consoles import progress_bar, results_console
 from quaver.cli.report_files import write_report
 from quaver.cli.testing import LayoutChoice
 from quaver.data.binary import REFERENCE_CLASSES, REFERENCE_SHAPE, BinaryWriter, Layout
@@ -46,7 +46,7 @@ def run_convert_data(
         refuse_missing(images_folder, listed)
     chosen = _layout(layout, size, classes)
     writer = BinaryWriter(out, image_shape=(3, size, size), classes=classes, layout=chosen)
-    _mention_space(progress_console(), out, len(listed) * 3 * size * size * 4)
+    _mention_space(console, out, len(listed) * 3 * size * size * 4)
     read = partial(_read, images_folder, size)
     left_out = []
     with (
