@@ -18,6 +18,7 @@ ORDER = [
     "records",
     "formats",
     "stores",
+    "source_lines",
     "log_suppression",
     "garbage",
     "machine",

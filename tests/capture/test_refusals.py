@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import quaver
+from quaver.capture.explain import explain
 from quaver.errors import CaptureError, InputError
 
 
@@ -42,6 +43,35 @@ class Holding(nn.Module):
 def line_of(model: type[nn.Module], text: str) -> int:
     lines, first = inspect.getsourcelines(model)
     return first + next(number for number, line in enumerate(lines) if text in line)
+
+
+def suppressed(boxes):
+    if boxes.sum() > 0:
+        return boxes
+    return -boxes
+
+
+class Detecting(nn.Module):
+    """Calls a function that chooses, as detectors do behind their heads."""
+
+    def forward(self, x):
+        return suppressed(x)
+
+
+def test_a_choice_in_a_function_names_the_line_of_the_model_that_calls_it_as_well(images):
+    with pytest.raises(CaptureError) as caught:
+        quaver.capture(Holding(Detecting()), (images,))
+
+    words = str(caught.value)
+    line = line_of(Detecting, "suppressed(x)")
+    assert f"test_refusals.py:{line}: 'return suppressed(x)', " in words
+    assert re.search(r"test_refusals\.py:\d+: 'if boxes\.sum\(\) > 0:': what happens next depends", words)
+
+
+def test_where_only_torch_knows_the_line_its_word_is_taken():
+    error = RuntimeError("Could not guard on data-dependent expression u0 > 4.\nCaused by: (lib/boxes.py:86 in batched_nms)")
+
+    assert str(explain(Detecting(), error)).startswith("Detecting, lib/boxes.py:86: what happens next depends")
 
 
 @pytest.mark.parametrize("only_in", ["both", "train", "eval"])

@@ -128,6 +128,17 @@ def test_the_screen_shows_the_processor_and_a_row_for_each(place):
     assert done.stdout.count("onnxruntime") >= 1
 
 
+def test_throughput_has_a_row_for_each_with_its_streams_and_the_same_ratio(place):
+    found = figures("int8_ir", "--float", "float", "--batch-sizes", "2", "--throughput", "--streams", "2")
+
+    rows = found["throughputs"]
+    assert who(rows) == who(found["latencies"])
+    assert [row["streams"] for row in rows] == [2] * len(rows)
+    best = max(row["images_per_second"] for row in rows if row["is_float"])
+    for row in rows:
+        assert row["over_best_float"] == pytest.approx(row["images_per_second"] / best)
+
+
 def test_without_a_float_model_there_is_no_ratio_and_a_hint(place):
     done = bench("int8_ir")
 

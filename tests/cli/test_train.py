@@ -120,14 +120,14 @@ def test_the_int8_program_gives_the_figures_of_the_report(quantized):
     assert figures["top1"] == report["int8_top1"]
 
 
-def test_log_lines_have_the_form_of_the_reference(quantized):
+def test_log_lines_have_the_form_of_the_reference_behind_their_phase(quantized):
     _, output = quantized
-    form = r"epoch\[\d+\]-batch\[\d+\] - loss: [\d.]+; acc_top1: [\d.]+; acc_top5: [\d.]+; time: [\d.]+"
+    figures = r"loss: [\d.]+; acc_top1: [\d.]+; acc_top5: [\d.]+; time: [\d.]+; eta: \d+:\d\d:\d\d"
 
     lines = [line for line in output.splitlines() if "]-batch[" in line]
 
-    assert len(lines) == 2 * 3
-    assert all(re.fullmatch(form, line) for line in lines)
+    for line, phase in zip(lines, ["float"] * 3 + ["quantize"] * 3, strict=True):
+        assert re.fullmatch(rf"{phase} epoch\[\d+\]-batch\[\d+\] - {figures}", line)
 
 
 def test_the_log_file_has_the_same_lines_with_date_and_level(quantized):
@@ -137,10 +137,21 @@ def test_the_log_file_has_the_same_lines_with_date_and_level(quantized):
     lines = [re.fullmatch(stamp, line)[1] for line in (place / "one" / "train.log").read_text().splitlines()]
 
     assert lines
-    assert [line for line in lines if "]-batch[" in line or "test set" in line] == [
-        line for line in output.splitlines() if line.startswith("epoch[")
+    assert [line for line in lines if line.startswith("epoch[")] == [
+        re.sub(r"^\w+ (?=epoch)", "", line) for line in output.splitlines() if re.match(r"(\w+ )?epoch\[", line)
     ]
     assert any("training a float model first" in line for line in lines)
+    assert [line.split(":")[0] for line in lines if ": from step 0 to step " in line] == ["float", "quantize"]
+
+
+def test_standard_output_has_the_results_alone(tmp_path):
+    done = run("train", *SMALL, "--num_epochs", "1", "--model_save_dir", tmp_path / "out")
+
+    assert done.exit_code == 0, done.output
+    assert "]-batch[" in done.stderr
+    assert "]-batch[" not in done.stdout
+    assert "Weights are in" in done.stdout
+    assert "Weights are in" not in done.stderr
 
 
 def test_metrics_are_lines_of_json_without_a_time(quantized):
@@ -154,7 +165,7 @@ def test_metrics_are_lines_of_json_without_a_time(quantized):
 
 
 def test_the_output_says_that_a_float_model_is_trained_first(quantized):
-    assert "no --pretrained_fp32_model: training a float model first, for 1 epochs (--float_epochs)" in quantized[1]
+    assert "no --pretrained_fp32_model: training a float model first (--float_epochs 1)" in quantized[1]
 
 
 def test_train_then_quantize_with_its_weights(tmp_path):

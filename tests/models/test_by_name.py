@@ -112,6 +112,7 @@ def test_finding_a_module_in_the_current_folder_leaves_the_path_as_it_was():
         ("own_nets:nothing", "own_nets has no function 'nothing'"),
         ("own_nets:wrong", "gave a int, not a torch.nn.Module"),
         ("nowhere.at_all:net", "nowhere.at_all cannot be imported"),
+        ("models/mine.py:net", "names a file. Name the module instead: models.mine:net."),
         ("own_nets:", "takes the form package.module:function"),
     ],
 )
@@ -204,3 +205,37 @@ def test_the_zoo_needs_none_of_the_libraries():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+THEIRS = {
+    "broken": (
+        "import nothing_like_it",
+        "ModuleNotFoundError: No module named 'nothing_like_it'",
+        "1",
+        "import nothing_like_it",
+    ),
+    "unfinished": ("def net(:", "SyntaxError: invalid syntax", "1", "def net(:"),
+    "failing": ("def net():\n    return {}['small']", "KeyError: 'small'", "2, in net", "return {}['small']"),
+    "inside": (
+        "import torch\n\n\ndef net():\n    return torch.nn.Conv2d(3, 8, 3, groups=2)",
+        "ValueError: in_channels must be divisible by groups",
+        "5, in net",
+        "return torch.nn.Conv2d(3, 8, 3, groups=2)",
+    ),
+}
+
+
+@pytest.mark.parametrize("module", THEIRS)
+def test_an_error_in_a_users_own_code_is_three_lines_what_where_and_the_line(module, tmp_path, monkeypatch):
+    source, what, place, line = THEIRS[module]
+    (tmp_path / f"{module}_net.py").write_text(source + "\n")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigError) as caught:
+        models.build(f"{module}_net:net")
+
+    assert str(caught.value).splitlines() == [
+        f"model '{module}_net:net': {what}",
+        f"  {tmp_path / f'{module}_net.py'}:{place}",
+        f"    {line}",
+    ]

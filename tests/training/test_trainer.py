@@ -50,6 +50,17 @@ def test_a_log_line_has_the_figures_of_its_batch_and_an_evaluation_those_of_the_
     assert trainer.state.metrics["images"] == 16
 
 
+def test_the_time_left_is_that_of_the_steps_to_come(monkeypatch):
+    heard = Heard()
+    trainer = Trainer(tiny_job(num_epochs=2, listeners=(heard,), log_period=2))
+    monkeypatch.setattr("quaver.training.trainer.time.perf_counter", lambda: 60.0 * trainer.state.at.step)
+
+    trainer.run()
+
+    assert [line.seconds_left for line in heard.lines] == [60.0 * left for left in (7, 5, 3, 1)]
+    assert heard.lines[0].of_batch().endswith("; time: 60.0000; eta: 0:07:00")
+
+
 def test_the_figures_at_the_end_are_those_of_the_program_as_it_is():
     trainer = trained(ema=0.9, reestimate_bn=3)
 

@@ -1,23 +1,23 @@
 """Say which module and which line of a model's source kept it from being captured."""
 
-import linecache
-import traceback
+import re
 from pathlib import Path
-from types import TracebackType
 
 import torch
 from torch import nn
 
 from quaver.errors import CaptureError
+from quaver.source_lines import source_lines
 
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
+_CAUSE = re.compile(r"Caused by: \((.+?:\d+) in ")  # what torch says where its own frames are all there is
 
 
 def explain(model: nn.Module, error: BaseException) -> CaptureError:
     """The error in the user's terms: module, source line, what it did, and what else can be done."""
     names = {id(module): name for name, module in model.named_modules()}
-    module, line = _innermost(error.__traceback__, names)
+    module, line = _innermost(error, names)
     inner = module is not None and module is not model
     where = f"module {names[id(module)]!r} ({type(module).__name__})" if inner else type(model).__name__
     place = f"{where}, {line}" if line else where
@@ -40,17 +40,18 @@ def depends_on_data(error: BaseException | None) -> bool:
     return any(word in f"{type(error).__name__}: {error}" for word in signs)
 
 
-def _innermost(tb: TracebackType | None, names: dict[int, str]) -> tuple[nn.Module | None, str]:
-    """The last module of the model that was running, and the last line outside of torch."""
-    module, line = None, ""
-    for frame, number in traceback.walk_tb(tb):
-        owner = frame.f_locals.get("self")
-        if isinstance(owner, nn.Module) and id(owner) in names:
-            module = owner
-        filename = frame.f_code.co_filename
-        if not filename.startswith((_TORCH, _HERE, "<")):
-            line = f"{filename}:{number}: {linecache.getline(filename, number).strip()!r}"
-    return module, line
+def _innermost(error: BaseException, names: dict[int, str]) -> tuple[nn.Module | None, str]:
+    """The last module of the model that was running, and the last line outside of torch.
+
+    Where that is in a function that the model calls, the model's own line goes before it.
+    """
+    everywhere = source_lines(error.__traceback__, without=())
+    modules = [line.owner for line in everywhere if isinstance(line.owner, nn.Module) and id(line.owner) in names]
+    outside = source_lines(error.__traceback__, without=(_TORCH, _HERE))
+    own = [line for line in outside if id(line.owner) in names]
+    places = dict.fromkeys(str(line) for line in (*own[-1:], *outside[-1:]))
+    causes = [] if places else _CAUSE.findall(str(error))
+    return next(reversed(modules), None), ", ".join((*places, *causes[:1]))
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,6 +1,5 @@
 """``quaver analyze``: where a program's ranges, errors and sensitive layers are."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,9 +8,9 @@ import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from quaver.cli.consoles import progress_bar, results_console
 from quaver.cli.flags import as_in_a_recipe, with_flags_of
 from quaver.cli.image_source import Images, Source, image_size_of, open_batches
 from quaver.cli.report_files import refuse_unwritable
@@ -57,7 +56,7 @@ def analyze(
     from quaver.analysis import analyze as run_analysis
     from quaver.program.storage import load
 
-    console = Console()
+    console = results_console()
     refuse_unwritable(json_path)
     named = {"model": model, "model_options": model_options, "class_dim": class_dim}
     named = {flag: value for flag, value in (named | {"pretrained_fp32_model": pretrained_fp32_model}).items() if value}
@@ -80,14 +79,7 @@ def analyze(
     source = replace(source, image_shape=image_shape, workers=workers)
     images = open_batches(source, image_size_of(stored) if stored else None)
     loaded = stored or float_program(named, images)
-    columns = (
-        TextColumn("{task.description:12}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with progress_bar() as progress:
         tasks: dict[str, Any] = {}
 
         def show(what: str, done: int, total: int | None) -> None:
@@ -101,7 +93,7 @@ def analyze(
     show_analysis(console, analysis, rows)
     if json_path is not None:
         analysis.save(json_path)
-        console.print(f"{json_path}: written.", highlight=False)
+        console.print(f"{json_path}: written.")
     elif loaded.stage in (Stage.FLOAT, Stage.PREPARED):
         console.print("Nothing was kept: --json FILE writes the analysis, for quantizers to start from and for the report.")
 
@@ -126,9 +118,6 @@ def float_program(flags: dict[str, str], images: Images) -> "Program":
     return capture(model, (torch.zeros(1, *shape),))
 
 
-WIDE = 10_000
-"""Columns of a place that is no screen: no table is as wide."""
-
 WORDS = ("layer", "type", "bits")
 NAME = 24
 """Letters of a layer's name that stand in one line, whatever columns that costs."""
@@ -139,8 +128,6 @@ SPARED = ("zeros", "moving", "type", "in dB", "w dB", "largest", "clipped", "bit
 
 def show_analysis(console: Console, found: "Analysis", rows: int) -> None:
     """The layers, worst first; what the network scores; what to leave float."""
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = WIDE  # a file or a pipe has room for every figure
     shown = [_cells(found, layer) for layer in found.worst_first()[: rows or None]]
     columns = _columns_for(shown, console.width)
     table = Table(title=f"{len(shown)} of {len(found.layers)} quantized layers, worst first, over {found.images} images")
@@ -157,19 +144,17 @@ def show_analysis(console: Console, found: "Analysis", rows: int) -> None:
     console.print(table)
     left_out = [column for column in (shown[0] if shown else ()) if column not in columns]
     if left_out:
-        console.print(f"No room for {', '.join(left_out)}: a wider window has, and a file or a pipe.", soft_wrap=True)
+        console.print(f"No room for {', '.join(left_out)}: a wider window has, and a file or a pipe.")
     for name, words in found.not_finite().items():
-        console.print(f"[red]{escape(name)}[/]: {words}.", highlight=False, soft_wrap=True)
+        console.print(f"[red]{escape(name)}[/]: {words}.")
     if found.sensitivity is not None:
         summary = found.sensitivity
         console.print(
             f"{summary.measure} on {summary.images} images: float {_score(summary.floating)}, every layer quantized "
             f"{_score(summary.quantized)}.",
-            highlight=False,
-            soft_wrap=True,
         )
         if summary.left_out:
-            console.print(f"Images with NaN or Inf, left out of this: {summary.left_out}.", highlight=False, soft_wrap=True)
+            console.print(f"Images with NaN or Inf, left out of this: {summary.left_out}.")
     if found.proposal is not None:
         _show_proposal(console, found)
 
@@ -221,7 +206,7 @@ def _show_proposal(console: Console, found: "Analysis") -> None:
             f"Even with every layer that has weights left float the drop is more than {proposal.target_drop:.2%} "
             f"({_score(proposal.score)})."
         )
-    console.print(escape(sentence), highlight=False, soft_wrap=True)
+    console.print(escape(sentence))
 
 
 def _bits(layer: "LayerStatistics") -> str:

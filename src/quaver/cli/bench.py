@@ -1,14 +1,23 @@
 """``quaver bench``: float and int8 side by side, in one run; and, layer by layer, why it isn't faster."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from quaver.checking import nearest
-from quaver.cli.bench_tables import show_findings, show_footprints, show_latencies, show_layers, show_totals
+from quaver.cli.bench_tables import (
+    show_findings,
+    show_footprints,
+    show_latencies,
+    show_layers,
+    show_throughputs,
+    show_totals,
+)
+from quaver.cli.consoles import progress_bar, progress_console
 from quaver.engines import ENGINES, engine_of, installed, suffixes
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
@@ -17,6 +26,7 @@ from quaver.measure.executed_layers import Layer, layers, products_in_int8, titl
 from quaver.measure.footprint import file_size, memory
 from quaver.measure.int8_gaps import findings
 from quaver.measure.latency import measure
+from quaver.measure.throughput import CALLS, measure_throughput
 from quaver.program import Stage
 from quaver.runtime import Runner
 from quaver.runtime.artefact import checked, find
@@ -63,6 +73,8 @@ def run_bench(
     with_memory: bool = False,
     with_layers: bool = False,
     profile: bool = False,
+    with_throughput: bool = False,
+    streams: int | None = None,
 ) -> dict[str, Any]:
     """Measure, show on the console, and give the record that ``--json`` writes."""
     contenders = [contender for path in artefacts for contender in _contenders(path, wanted or [])]
@@ -70,9 +82,19 @@ def run_bench(
     for contender in contenders:
         tried(contender.path, PACKAGES[contender.engine])
     runners = {contender.name: installed(contender.engine).load(contender.path, threads) for contender in contenders}
-    console.print(f"CPU: {cpu().words()}", highlight=False, soft_wrap=True)
-    rows = _latencies(console, contenders, runners, sizes, rounds, warmup)
-    show_latencies(console, rows, f"{threads} thread{'s' * (threads > 1)}, {rounds} rounds, in turns")
+    console.print(f"CPU: {cpu().words()}")
+    rows = _raced(console, contenders, runners, sizes, warmup + rounds, partial(measure, rounds=rounds, warmup=warmup))
+    for row in rows:
+        row |= _over_floats(row, rows, lambda one: one["median_ms"])
+    show_latencies(console, rows, f"{_threads(threads)}, {rounds} rounds, in turns")
+    throughputs: Rows = []
+    if with_throughput:
+        turns = max(1, rounds // CALLS)
+        race = partial(measure_throughput, streams=streams, rounds=turns)
+        throughputs = _raced(console, contenders, runners, sizes, turns + 1, race)
+        for row in throughputs:
+            row |= _over_floats(row, throughputs, lambda one: 1 / one["images_per_second"])
+        show_throughputs(console, throughputs, f"Throughput: streams of {_threads(threads)}, {turns} rounds, in turns")
     footprints = _footprints(console, contenders, rows, threads, with_memory)
     show_footprints(console, footprints)
     profiles: Rows = []
@@ -83,14 +105,13 @@ def run_bench(
         "rounds": rounds,
         "warmup": warmup,
         "latencies": rows,
+        "throughputs": throughputs,
         "footprints": footprints,
         "profiles": profiles,
     }
     for contender in contenders if with_layers or profile else []:
         if not PACKAGES[contender.engine].tells_layers:
-            console.print(
-                f"{contender.name}: no layers to show, this engine does not tell what it executes.", soft_wrap=True
-            )
+            console.print(f"{contender.name}: no layers to show, this engine does not tell what it executes.")
         elif profile or not contender.is_float:
             batch = fixed_batch(runners[contender.name].inputs) or sizes[0]
             executed = layers(contender.path, contender.engine, threads=threads, batch=batch, rounds=rounds)
@@ -160,38 +181,51 @@ def _contenders(path: Path, engines: list[str], *, is_float: bool = False) -> li
 # figures
 
 
-def _latencies(
-    console: Console, contenders: list[Contender], runners: dict[str, Runner], sizes: list[int], rounds: int, warmup: int
+def _threads(count: int) -> str:
+    return f"{count} thread{'s' * (count > 1)}"
+
+
+def _raced(
+    console: Console,
+    contenders: list[Contender],
+    runners: dict[str, Runner],
+    sizes: list[int],
+    turns: int,
+    race: Callable[..., dict[str, Any]],
 ) -> Rows:
-    """A row per contender and batch size; all contenders of a batch size take turns."""
+    """A row per contender and batch size; all contenders of a batch size take turns in a race."""
     fixed = {contender.name: fixed_batch(runners[contender.name].inputs) for contender in contenders}
     races: dict[int, list[Contender]] = {size: [] for size in sizes}
     for contender in contenders:
         only = fixed[contender.name]
         if only is not None and sizes != [only]:
-            console.print(f"{contender.name}: made for batches of {only}, and measured with these only.", soft_wrap=True)
+            console.print(f"{contender.name}: made for batches of {only}, and measured with these only.")
         for size in sizes if only is None else [only]:
             races.setdefault(size, []).append(contender)
     races = {size: racing for size, racing in races.items() if racing}
     rows: Rows = []
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("measuring", total=len(races) * (warmup + rounds))
+    with progress_bar(progress_console(quiet=console.quiet)) as progress:
+        task = progress.add_task("measuring", total=len(races) * turns)
         for size, racing in races.items():
             runs = {contender.name: runners[contender.name] for contender in racing}
-            latencies = measure(runs, size, rounds=rounds, warmup=warmup, on_round=lambda: progress.advance(task))
-            rows += [contender.facts() | asdict(latencies[contender.name]) for contender in racing]
-    for row in rows:
-        floats = [other["median_ms"] for other in rows if other["is_float"] and other["batch"] == row["batch"]]
-        row["is_best_float"] = row["is_float"] and row["median_ms"] == min(floats)
-        row["over_best_float"] = min(floats) / row["median_ms"] if floats else None
+            measured = race(runs, size, on_round=lambda: progress.advance(task))
+            rows += [contender.facts() | asdict(measured[contender.name]) for contender in racing]
     return rows
+
+
+def _over_floats(row: dict[str, Any], rows: Rows, time: Callable[[dict[str, Any]], float]) -> dict[str, Any]:
+    """How a row stands against the fastest float model at its batch size."""
+    floats = [time(other) for other in rows if other["is_float"] and other["batch"] == row["batch"]]
+    return {
+        "is_best_float": row["is_float"] and time(row) == min(floats),
+        "over_best_float": min(floats) / time(row) if floats else None,
+    }
 
 
 def _footprints(console: Console, contenders: list[Contender], rows: Rows, threads: int, with_memory: bool) -> Rows:
     """Bytes of each contender, memory at the largest batch it ran."""
     footprints: Rows = []
-    with console.status("measuring memory"):
+    with progress_console(quiet=console.quiet).status("measuring memory"):
         for contender in contenders:
             batch = max(
                 row["batch"] for row in rows if (row["model"], row["engine"]) == (str(contender.path), contender.engine)

@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
+from quaver.cli.consoles import table_of
 from quaver.measure.executed_layers import Layer, titles
 from quaver.measure.int8_gaps import Finding
 
@@ -16,28 +16,37 @@ SHOWN = 20
 
 def show_latencies(console: Console, rows: list[dict[str, Any]], title: str) -> None:
     """Median, 99th percentile, throughput, and the ratio against the best float engine."""
+    _show_race(console, rows, title, {"median ms": "median_ms", "p99 ms": "p99_ms"}, ".3f")
+    if not any(row["is_float"] for row in rows):
+        console.print("No ratio: name the float model with --float to see one.")
+
+
+def show_throughputs(console: Console, rows: list[dict[str, Any]], title: str) -> None:
+    """Images per second with several batches under way, and the ratio against the best float engine."""
+    _show_race(console, rows, title, {"streams": "streams"}, "d")
+
+
+def _show_race(console: Console, rows: list[dict[str, Any]], title: str, figures: dict[str, str], form: str) -> None:
+    """Models that took turns: these figures, how many images a second, and the ratio where there is a float model."""
     with_float = any(row["is_float"] for row in rows)
-    table = _table(title, "model", "engine", "|batch", "|median ms", "|p99 ms", "|images/s")
-    if with_float:
-        table.add_column("over best float", justify="right")
+    ratios = ["|over best float"] if with_float else []
+    table = table_of(title, "model", "engine", "|batch", *(f"|{column}" for column in figures), "|images/s", *ratios)
     names = short([row["model"] for row in rows])
     for row in rows:
-        times = (f"{row['median_ms']:.3f}", f"{row['p99_ms']:.3f}", f"{row['images_per_second']:,.1f}")
-        cells = [_model(row, names), row["engine"], str(row["batch"]), *times]
+        cells = [_model(row, names), row["engine"], str(row["batch"]), *(f"{row[key]:{form}}" for key in figures.values())]
+        cells.append(f"{row['images_per_second']:,.1f}")
         if with_float:
             ratio = row["over_best_float"]
             cells.append("1 (best)" if row["is_best_float"] else "" if ratio is None else f"{ratio:.2f}")
         table.add_row(*cells)
     console.print(table)
-    if not with_float:
-        console.print("No ratio: name the float model with --float to see one.")
 
 
 def show_footprints(console: Console, rows: list[dict[str, Any]]) -> None:
     """Size on disk, and memory where it was measured."""
     measured = any(row.get("run_bytes") is not None for row in rows)
     memory = ("|memory, loaded", "|memory, at most", "|at batch") if measured else ()
-    table = _table("MiB", "model", "engine", "|files", *memory)
+    table = table_of("MiB", "model", "engine", "|files", *memory)
     names = short([row["model"] for row in rows])
     for row in rows:
         cells = [_model(row, names), row["engine"], _mib(row["file_bytes"])]
@@ -49,7 +58,7 @@ def show_footprints(console: Console, rows: list[dict[str, Any]]) -> None:
 
 def show_layers(console: Console, title: str, executed: list[Layer]) -> None:
     """Every layer in the order of execution."""
-    table = _table(f"Layers of {title}", "layer", "type", "precision", "|µs", "|share")
+    table = table_of(f"Layers of {title}", "layer", "type", "precision", "|µs", "|share")
     for layer, name in zip(executed, titles(executed).values(), strict=True):
         cells = (layer.type, layer.precision, f"{layer.microseconds:.1f}", f"{layer.share:.1%}")
         table.add_row(escape(name), *cells)
@@ -60,7 +69,7 @@ def show_findings(console: Console, found: list[Finding], int8: int, products: i
     """Why isn't it faster? The longest first, each with what would remove it."""
 
     def say(text: str) -> None:
-        console.print(escape(text), highlight=False, soft_wrap=True)
+        console.print(escape(text))
 
     say(f"{int8} of {products} convolutions and matrix products ran in int8.")
     if not found:
@@ -76,7 +85,7 @@ def show_findings(console: Console, found: list[Finding], int8: int, products: i
 
 def show_totals(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
     """Time by type of layer."""
-    table = _table(f"Time by type of layer, {title}", "type", "precision", "|layers", "|µs", "|share")
+    table = table_of(f"Time by type of layer, {title}", "type", "precision", "|layers", "|µs", "|share")
     for row in rows:
         cells = (str(row["layers"]), f"{row['microseconds']:.1f}", f"{row['share']:.1%}")
         table.add_row(row["type"], row["precision"], *cells)
@@ -96,14 +105,6 @@ def short(paths: list[str]) -> dict[str, str]:
         if len(set(names)) == len(names):
             break
     return dict(zip(different, names, strict=True))
-
-
-def _table(title: str, *columns: str) -> Table:
-    """A table; columns of numbers begin with ``|``."""
-    table = Table(title=escape(title))
-    for column in columns:
-        table.add_column(column.removeprefix("|"), justify="right" if column.startswith("|") else "left", overflow="fold")
-    return table
 
 
 def _model(row: dict[str, Any], names: dict[str, str]) -> str:

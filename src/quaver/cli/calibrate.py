@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from quaver.calibration.options import CalibrationOptions
 from quaver.cli.analyze import float_program
+from quaver.cli.consoles import results_console
 from quaver.cli.flags import as_in_a_recipe, like_option, with_flags_of
 from quaver.cli.image_source import Source, Split, image_size_of, open_batches
 from quaver.config.load import load_recipe
@@ -70,5 +70,6 @@ def calibrate(
     given = stored or float_program(named, training_images)
     calibrated = run_calibration(given, training_images.batches, config, **vars(means))
     save(calibrated, out)
-    console = Console()
-    console.print(f"{out}: calibrated. quaver convert {out} FOLDER writes the files that engines run.", highlight=False)
+    results_console().print(
+        f"{out}: calibrated. quaver convert {out} FOLDER writes the files that engines run.", markup=False
+    )

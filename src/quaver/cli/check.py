@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from quaver.cli.consoles import progress_console, results_console
 from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.config.load import read_yaml, recipe_of
 from quaver.errors import ConfigError
@@ -35,13 +36,13 @@ def check(
     if recipe is None and not this_machine:
         raise ConfigError("check: nothing to look at. Name a recipe file, or give --machine to look at this machine.")
     refuse_unwritable(json_path)
-    console = Console(highlight=False, soft_wrap=True)
+    console = results_console()
     if this_machine:
         from quaver.measure.machine import machine
 
-        with console.status("looking at this machine"):
+        with progress_console().status("looking at this machine"):
             facts = list(machine())
-        show_machine(Console(highlight=False), facts)
+        show_machine(console, facts)
         if json_path is not None:
             write_report(json_path, {"cpu": asdict(cpu()), "facts": [asdict(fact) for fact in facts]})
     if recipe is not None:

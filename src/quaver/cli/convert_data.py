@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from quaver.cli.consoles import progress_bar, results_console
 from quaver.cli.report_files import write_report
 from quaver.cli.testing import LayoutChoice
 from quaver.data.binary import REFERENCE_CLASSES, REFERENCE_SHAPE, BinaryWriter, Layout
@@ -24,7 +24,6 @@ from quaver.reading import parse_json, read_text
 from quaver.runtime.pool import at_once
 
 _COMMAND = "quaver convert-data"
-_COLUMNS = (TextColumn("converting"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
 
 
 def run_convert_data(
@@ -39,7 +38,7 @@ def run_convert_data(
     skip_broken: bool,
 ) -> None:
     """Read the images, write the file and the figures."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = results_console()
     report_path = out.with_suffix(".json")
     _refuse_places(images_folder, list_file, out, report_path)
     listed = read_image_list(list_file, classes)
@@ -54,7 +53,7 @@ def run_convert_data(
         warnings.catch_warnings(action="ignore"),  # Pillow's doubts about harmless tags
         writer,
         in_order(read, listed, workers or at_once(threads=1)) as results,
-        Progress(*_COLUMNS, console=console) as progress,
+        progress_bar() as progress,
     ):
         bar = progress.add_task("converting", total=len(listed))
         for image, result in zip(listed, results, strict=True):

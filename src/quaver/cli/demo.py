@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from quaver.analysis import analyze
 from quaver.capture import capture
 from quaver.cli.bench import run_bench
+from quaver.cli.consoles import progress_console, results_console, table_of
 from quaver.cli.report_files import fail_where_verify_failed, write_file, write_report
 from quaver.cli.screen import Screen
 from quaver.config.recipe import Phase, QuantPhase
@@ -35,7 +35,7 @@ from quaver.training.trainer import Trainer
 
 def run_demo(out: Path, *, epochs: int, qat_epochs: int, batch_size: int, seed: int) -> None:
     """The journey, and its figures in ``out``."""
-    console = Console()
+    console, beside = results_console(), progress_console()
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out {out}: this is a file. Name a folder, or one that does not exist yet.")
     torch.manual_seed(seed)
@@ -48,7 +48,7 @@ def run_demo(out: Path, *, epochs: int, qat_epochs: int, batch_size: int, seed: 
     def top1(program: Program) -> float:
         return task.evaluate(program, test)["top1"]
 
-    with TemporaryDirectory() as scratch, Screen(console, lines=False) as screen:
+    with TemporaryDirectory() as scratch, Screen(beside, lines=False) as screen:
         metrics = MetricsFile(Path(scratch) / "metrics.jsonl")
 
         def trained(title: str, program: Program, phase: Phase) -> Program:
@@ -75,13 +75,13 @@ def run_demo(out: Path, *, epochs: int, qat_epochs: int, batch_size: int, seed: 
         "quantized_ops": sum(op.quantized for op in int8.ops()),
         "float_ops": {op.name: op.reason for op in int8.ops() if not op.quantized},
     }
-    with console.status("writing float/, int8/ and mobile/, and opening them again"):
+    with beside.status("writing float/, int8/ and mobile/, and opening them again"):
         write_tree(frozen, out)
         float_model = export(as_trained, out / "fp32" / f"model{DEFAULT.suffix}")
     report["int8_bytes"] = weights_file(out / "int8").stat().st_size
-    with console.status("looking at every layer"):
+    with beside.status("looking at every layer"):
         analyze(qat, islice(batches.epoch(0), 8)).save(out / "analysis.json")
-    with console.status("running the engine"):
+    with beside.status("running the engine"):
         report |= deployed(int8, out, float_model, test)
     write_report(out / "report.json", report)
     write_file(out / "metrics.jsonl", curves)
@@ -111,9 +111,8 @@ def deployed(int8: Program, out: Path, float_model: Path, test: Loader) -> dict[
 
 def show(console: Console, out: Path, report: dict[str, Any], int8: Program) -> None:
     """The figures as a table."""
-    table = Table(title=f"MobileNetV1 x0.5 on {report['test_images']} handwritten digits it has not seen")
-    for column in ("program", "top-1", "weights"):
-        table.add_column(column, justify="left" if column == "program" else "right")
+    title = f"MobileNetV1 x0.5 on {report['test_images']} handwritten digits it has not seen"
+    table = table_of(title, "program", "|top-1", "|weights")
     whole, small = report["fp32_bytes"], report["int8_bytes"]
     table.add_row("float model", f"{report['fp32_top1']:.2%}", f"{whole / 1024:,.0f} KiB")
     table.add_row("int8, simulated while training", f"{report['qat_top1']:.2%}", "")

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
+from quaver.cli.consoles import progress_console, results_console
 from quaver.cli.flags import with_flags_of
 from quaver.cli.image_flags import ImageFlags
 from quaver.cli.report_files import warn
@@ -39,12 +39,11 @@ def export(
     from quaver.export import export as write
     from quaver.program.storage import load
 
-    console = Console()
-    with console.status(f"writing for {target}"):
+    with progress_console().status(f"writing for {target}"):
         loaded = load(program)
         image = images.image(loaded.preprocessing)
         file = write(loaded, out, target=target, same_on_amx=same_on_amx, input_layout=input_layout, image=image)
-    console.print(f"{file}: written, opened again and compared.", highlight=False)
+    results_console().print(f"{file}: written, opened again and compared.", markup=False)
 
 
 def convert(
@@ -84,7 +83,7 @@ def convert(
         raise ConfigError("--fp32_model_save_path: quaver train and quaver quantize leave the float model, in fp32/.")
     if op_ids_to_skip:
         raise ConfigError("--op_ids_to_skip: ops have names here, and stay float where --not_quant_pattern is in them.")
-    console = Console()
+    console = results_console()
     trained = load(_the_one("PROGRAM", program, "--quant_model_path", quant_model_path))
     place = _the_one("OUT", out, "--int8_model_save_path", int8_model_save_path)
     types = [name.strip() for name in quantized_ops.split(",") if name.strip()]
@@ -93,17 +92,17 @@ def convert(
     else:
         frozen = freeze(trained) if trained.stage is not Stage.FROZEN else trained
     left_out: list[str] = []
-    with console.status("writing float/, int8/ and mobile/"):
+    with progress_console().status("writing float/, int8/ and mobile/"):
         files = write_tree(frozen, place, left_out=left_out.append)
     for file in files:
-        console.print(str(file), highlight=False)
-    console.print(FLOAT_IS_INT8, highlight=False, soft_wrap=True)
+        console.print(str(file), markup=False)
+    console.print(FLOAT_IS_INT8)
     for sentence in left_out:
-        warn(console, sentence)
+        warn(sentence)
     if missing := without_mobile_file(place):
-        console.print(missing, highlight=False, markup=False, soft_wrap=True)
+        console.print(missing, markup=False)
     if types:
-        console.print(_in_int8_and_float(trained, frozen), highlight=False, soft_wrap=True)
+        console.print(_in_int8_and_float(trained, frozen), markup=False)
 
 
 def _the_one(argument: str, given: Path | None, flag: str, by_flag: Path | None) -> Path:

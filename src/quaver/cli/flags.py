@@ -139,7 +139,8 @@ def _parameter(name: str, one: "Field[Any]", panel: str) -> inspect.Parameter:
     metavar = "|".join(rule.choices) if rule.choices and len(rule.choices) < 6 else kinds.get(type(default), "TEXT")
     others = one.metadata["also"] if name not in FLOAT_FLAGS else ()
     help_text = one.metadata["words"] + (f" Also --{', --'.join(others)}." if others else "")
-    return _plain(name, help_text, panel, metavar, as_written(default))
+    values = rule.choices or (("true", "false") if isinstance(default, bool) else ())
+    return _plain(name, help_text, panel, metavar, as_written(default), values)
 
 
 def _with_parameters(
@@ -153,8 +154,22 @@ def _with_parameters(
     return call
 
 
-def _plain(name: str, words: str, panel: str, metavar: str = "PATH", shown: str = "") -> inspect.Parameter:
-    flag = typer.Option(f"--{name}", help=words, metavar=metavar, rich_help_panel=panel, show_default=shown or False)
+def _plain(
+    name: str, words: str, panel: str, metavar: str = "PATH", shown: str = "", values: tuple[str, ...] = ()
+) -> inspect.Parameter:
+    """A flag that takes text. A shell completes to ``values``, or to files."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [value for value in values if value.startswith(incomplete)]
+
+    flag = typer.Option(
+        f"--{name}",
+        help=words,
+        metavar=metavar,
+        rich_help_panel=panel,
+        show_default=shown or False,
+        autocompletion=complete if values else None,
+    )
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, flag])
 

@@ -7,12 +7,12 @@ from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from quaver import __version__
 from quaver.cli.analyze import analyze
 from quaver.cli.calibrate import calibrate
 from quaver.cli.check import check
+from quaver.cli.consoles import progress_console
 from quaver.cli.export import convert, export
 from quaver.cli.flags import BOTH_SPELLINGS, FlagsCommand, by_any_name
 from quaver.cli.journeys import demo, quantize, train
@@ -28,7 +28,7 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        errors = Console(stderr=True, soft_wrap=True, highlight=False)
+        errors = progress_console()
         try:
             command(*args, **kwargs)
         except StoppedError as stopped:
@@ -45,7 +45,7 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-app = typer.Typer(cls=TranslatedGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(cls=TranslatedGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 ANY_NAME = {"token_normalize_func": by_any_name}
 SPELLINGS = dict.fromkeys((calibrate, convert, verify, run_tester), BOTH_SPELLINGS) | dict.fromkeys(
     (train, quantize, analyze), ANY_NAME
@@ -95,4 +95,4 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")  # names of files may be in any encoding
-    app()
+    app(prog_name="quaver")  # as python -m quaver, too: help and completion are the same

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
+
+from quaver.cli.consoles import results_console
 
 
 def report(
@@ -21,7 +22,7 @@ def report(
     """Write one HTML page on a run, or on two side by side; it needs nothing but a browser."""
     from quaver.report import write_report
 
-    console = Console(soft_wrap=True, highlight=False)
+    console = results_console()
     file = out if out is not None else folders[-1] / ("comparison.html" if len(folders) > 1 else "report.html")
     runs = write_report(folders, file)
     for run in runs:

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from quaver.cli.consoles import progress_console
 from quaver.errors import ConfigError
 from quaver.files import destination, is_stream, write_atomically, writing
 
@@ -35,7 +36,7 @@ def fail_where_verify_failed(console: Console, report: dict[str, Any]) -> None:
         from quaver.measure.verify import verdict
 
         for line in verdict(report["verify_failures"]):
-            console.print(line, style="red", markup=False, highlight=False)
+            console.print(line, style="red", markup=False)
         console.print("What was trained is kept. quaver verify looks again, quaver export writes the file again.")
         raise typer.Exit(1)
 
@@ -49,9 +50,9 @@ def fail_where_target_was_missed(console: Console, report: dict[str, Any]) -> No
         raise typer.Exit(1)
 
 
-def warn(console: Console, words: str) -> None:
+def warn(words: str) -> None:
     """A line that stands out."""
-    console.print(f"[yellow]warning:[/] {escape(words)}", highlight=False)
+    progress_console().print(f"[yellow]warning:[/] {escape(words)}")
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:

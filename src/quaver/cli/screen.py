@@ -45,10 +45,10 @@ class Screen(Listener):
             self.progress.update(self.task, completed=at.step)
 
     def logged(self, line: Line) -> None:
-        """A line in the form of the reference, and the bar's own figures."""
+        """A line in the form of the reference behind the phase's name, and the bar's own figures."""
         figures = line.figures
         if self.lines:
-            self._print(line.of_batch())
+            self._print(f"{line.phase} {line.of_batch()}")
         if self.task is not None:
             shown = {"loss": f"{figures['loss']:.3f}"} | {k: f"{v:.1%}" for k, v in figures.items() if k == "acc_top1"}
             summary = "  ".join(f"{name} {value}" for name, value in shown.items())
@@ -64,4 +64,4 @@ class Screen(Listener):
         self._print(words)
 
     def _print(self, words: str) -> None:
-        self.console.print(words, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(words, markup=False)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from quaver.cli.consoles import results_console
 from quaver.cli.flags import JsonFile, Threads
 from quaver.engines import ENGINES, suffixes
 
@@ -107,6 +107,12 @@ def bench(
     with_memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure memory, each in a new process.")] = True,
     with_layers: Annotated[bool, typer.Option("--layers", help="Show every layer, and why it isn't faster.")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show the time by type of layer.")] = False,
+    throughput: Annotated[
+        bool, typer.Option("--throughput", help="Measure images per second with several batches under way, too.")
+    ] = False,
+    streams: Annotated[
+        int | None, typer.Option(help="With --throughput: batches that run at once. Default: as many as cores allow.", min=1)
+    ] = None,
     json: JsonFile = None,
 ) -> None:
     """Measure float and int8 models side by side: they take turns, warmed up, in one run.
@@ -120,7 +126,7 @@ def bench(
 
     refuse_unwritable(json, make_folder=False)
     report = run_bench(
-        Console(),
+        results_console(),
         artefacts,
         float_ or [],
         threads=threads,
@@ -131,6 +137,8 @@ def bench(
         with_memory=with_memory,
         with_layers=with_layers,
         profile=profile,
+        with_throughput=throughput,
+        streams=streams,
     )
     if json is not None:
         write_report(json, report)

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 
 from quaver.analysis import Analysis
 from quaver.cli.analyze import show_analysis
+from quaver.cli.consoles import progress_console, results_console, table_of
 from quaver.cli.flags import model_and_data
 from quaver.cli.report_files import fail_where_target_was_missed, fail_where_verify_failed, warn
 from quaver.cli.screen import Screen
@@ -33,8 +33,8 @@ from quaver.training.ranks import Ranks, join, leave
 
 def run_train(flags: dict[str, str]) -> None:
     """Float training, its weights and its figures."""
-    console = Console(highlight=False, soft_wrap=True)
-    with carried_out("train", flags, console) as run:
+    console = results_console()
+    with carried_out("train", flags) as run:
         trained = run.to_float()
         if not run.components.ranks.first:
             return
@@ -44,7 +44,7 @@ def run_train(flags: dict[str, str]) -> None:
         folder.write_report(report)
     show(console, run.components, report, {"float": "fp32"}, {"fp32": "fp32/"})
     for sentence in report.get("left_out", []):
-        warn(console, sentence)
+        warn(sentence)
     same = model_and_data(run.components.recipe)
     how = shlex.join(["quaver", "quantize", *same, "--pretrained_fp32_model", str(folder.fp32)])
     console.print(f"Weights are in {folder.fp32}; {how} goes on with them.", markup=False)
@@ -52,8 +52,8 @@ def run_train(flags: dict[str, str]) -> None:
 
 def run_quantize(flags: dict[str, str]) -> None:
     """Training with quantizers and all that comes of it; or an analysis alone, where that was asked for."""
-    console = Console(highlight=False, soft_wrap=True)
-    with carried_out("quantize", flags, console) as run:
+    console = results_console()
+    with carried_out("quantize", flags) as run:
         looks = run.components.recipe.quantize.analysis
         analysis = run.to_analysis() if looks and run.components.ranks.first else None
         report = {} if looks else trained_and_converted(run)
@@ -88,7 +88,7 @@ def show_converted(console: Console, run: TrainingRun, report: dict[str, Any]) -
         count = report["verified_images"]
         console.print(f"The engine agrees with the simulation on {report['agreement']:.2%} of {values}{count} images.")
     for sentence in report.get("left_out", []):
-        warn(console, sentence)
+        warn(sentence)
     if missing := without_mobile_file(folder.path):
         console.print(missing, markup=False)
     written = [f"{name}/" for name in ("float", "int8", "mobile", "fp32") if (folder.path / name).exists()]
@@ -101,7 +101,7 @@ def show_converted(console: Console, run: TrainingRun, report: dict[str, Any]) -
 def show_found(console: Console, run: TrainingRun, found: Analysis) -> None:
     """What an analysis found, as a table and drawn, and how to go on."""
     folder, recipe = run.start.folder, run.components.recipe
-    show_analysis(Console(), found, rows=20)
+    show_analysis(console, found, rows=20)
     page = folder.path / "report.html"
     write_page([folder.path], page)
     weights = ["--pretrained_fp32_model", recipe.pretrained_fp32_model] if recipe.pretrained_fp32_model else []
@@ -111,14 +111,14 @@ def show_found(console: Console, run: TrainingRun, found: Analysis) -> None:
 
 
 @contextmanager
-def carried_out(command: Command, flags: dict[str, str], console: Console) -> Iterator[TrainingRun]:
+def carried_out(command: Command, flags: dict[str, str]) -> Iterator[TrainingRun]:
     """A run ready to go, with everyone who listens to it; however it ends, how to go on is said."""
     file = Path(flags.pop("recipe")) if "recipe" in flags else None
     checkpoint = flags.pop("checkpoint", "")
     ranks = join(accelerator=wants_accelerator(load_recipe(file, flags, command)))
     # of several processes one may wait for the others, and hears of no signal till they come: it ends as torchrun has it
     stoppable = termination_as_interrupt() if ranks.world == 1 else nullcontext()
-    with Screen(console) as screen, RunLock() as lock, stoppable:
+    with Screen(progress_console()) as screen, RunLock() as lock, stoppable:
         begun = start(command, file, flags, checkpoint, screen.said, lock.take) if ranks.first else None
         begun = ranks.from_first(begun)
         assert begun is not None
@@ -163,7 +163,7 @@ def show(
     """The figures as a table: a row per form of the model, and where it lies."""
     figures = [key.removeprefix("fp32_") for key in report if key.startswith("fp32_") and key != "fp32_bytes"]
     title = f"{components.recipe.model} on {report['test_images']} test images of {components.dataset}"
-    table = Table("model", "in", *figures, title=title)
+    table = table_of(title, "model", "in", *(f"|{name}" for name in figures))
     for title, prefix in names.items():
         values = [report.get(f"{prefix}_{name}") for name in figures]
         if any(value is not None for value in values):

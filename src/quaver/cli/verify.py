@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import track
 
+from quaver.cli.consoles import progress_bar, results_console
 from quaver.cli.flags import JsonFile, Threads, with_flags_of
 from quaver.cli.image_source import Source, as_taken, image_size_of, open_batches
 from quaver.cli.report_files import refuse_unwritable, write_report
@@ -50,25 +50,25 @@ def verify(
     from quaver.runtime.artefact import find, image_input, provenance
     from quaver.runtime.trial import tried
 
-    console = Console()
+    console = results_console()
     refuse_unwritable(json_path)
     simulated = load(program)
     file = find(artefact)
     images = as_taken(open_batches(source, image_size_of(simulated)), image_input(file, provenance(file)))
     tried(file)
-    shown = track(images.batches, "comparing", total=images.count, console=console)
-    result = run_verify(
-        simulated,
-        artefact,
-        shown,
-        layers=layers,
-        threads=threads,
-        threshold=threshold,
-        task=task,
-        allow_steps=allow_steps,
-        allow_share=allow_share,
-    )
-    console.print(f"{result.engine} on {cpu().words()}", highlight=False)
+    with progress_bar() as progress:
+        result = run_verify(
+            simulated,
+            artefact,
+            progress.track(images.batches, images.count, description="comparing"),
+            layers=layers,
+            threads=threads,
+            threshold=threshold,
+            task=task,
+            allow_steps=allow_steps,
+            allow_share=allow_share,
+        )
+    console.print(f"{result.engine} on {cpu().words()}")
     show(console, result)
     if json_path is not None:
         write_report(json_path, result.record() | {"threshold": threshold})
@@ -81,6 +81,6 @@ def show(console: Console, result: "Verification") -> None:
     from quaver.measure.verify import verdict
 
     for line in result.lines():
-        console.print(line, highlight=False, markup=False)
+        console.print(line, markup=False)
     for line in verdict(result.failures):
-        console.print(line, highlight=False, markup=False, style="" if result.passed else "red")
+        console.print(line, markup=False, style="" if result.passed else "red")

@@ -117,7 +117,9 @@ class Engine:
 
     def load(self, file: Path, threads: int) -> "Runner":
         """A runner for a file that the engine reads."""
-        return self._part("runner").load(file, threads)  # type: ignore[no-any-return]
+        runner: Runner = self._part("runner").load(file, threads)
+        runner.threads = threads
+        return runner
 
     def reveal(self, file: Path, tensors: list[str], threads: int, apart: Collection[str]) -> "Revealed | None":
         """Runners that show these quantized tensors as well; None where the engine does not show its inside."""

@@ -149,7 +149,7 @@ class TrainingRun:
         if not recipe.pretrained_fp32_model:
             epochs = recipe.train.num_epochs
             self.say(
-                f"no --pretrained_fp32_model: training a float model first, for {epochs} epochs (--float_epochs)."
+                f"no --pretrained_fp32_model: training a float model first (--float_epochs {epochs})."
                 if epochs
                 else "no --pretrained_fp32_model, and --float_epochs 0: training with quantizers from random weights."
             )

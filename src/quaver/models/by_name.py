@@ -57,7 +57,7 @@ def build(name: str, *, num_classes: int | None = None, image_size: int | None =
         return external.from_library(library, rest, options)
     if ":" in name:
         factory = external.factory(name)
-        return external.checked(name, factory(**_accepted(factory, given) | options))
+        return external.made_by(name, factory, _accepted(factory, given) | options)
     factory = ZOO[canonical(name)]
     options = _width_in(name, options) | options
     _refuse_unknown(name, factory, options)

@@ -6,13 +6,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from quaver.checking import nearest
-from quaver.errors import ConfigError
+from quaver.errors import ConfigError, QuaverError
+from quaver.source_lines import SourceLine, source_lines
 
+_NOT_THEIRS = tuple(str(Path(file).parent) for file in (torch.__file__, __file__, importlib.__file__))
 LIBRARIES = ("timm", "torchvision")
 WITH_AUXILIARY = ("googlenet", "inception_v3")  # of torchvision: in training they give further logits of auxiliary layers
 
@@ -70,11 +74,18 @@ def factory(name: str) -> Callable[..., Any]:
     module_name, _, function_name = name.partition(":")
     if not module_name or not function_name:
         raise ConfigError(f"model {name!r}: takes the form package.module:function.")
+    if module_name.endswith(".py"):
+        dotted = ".".join(Path(module_name).with_suffix("").parts)
+        raise ConfigError(f"model {name!r}: names a file. Name the module instead: {dotted}:{function_name}.")
     with _current_folder_on_path():
         try:
             module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise ConfigError(f"model {name!r}: {module_name} cannot be imported: {error}.") from error
+        except ModuleNotFoundError as error:
+            if error.name is None or f"{module_name}.".startswith(f"{error.name}."):
+                raise ConfigError(f"model {name!r}: {module_name} cannot be imported: {error}.") from error
+            raise in_their_code(name, error) from error
+        except Exception as error:  # of whatever the module does
+            raise in_their_code(name, error) from error
     value: Any = module
     for part in function_name.split("."):
         value = getattr(value, part, None)
@@ -82,6 +93,29 @@ def factory(name: str) -> Callable[..., Any]:
         raise ConfigError(f"model {name!r}: {module_name} has no function {function_name!r}.")
     function: Callable[..., Any] = value
     return function
+
+
+def made_by(name: str, function: Callable[..., Any], options: dict[str, Any]) -> nn.Module:
+    """The model that a user's function makes."""
+    try:
+        return checked(name, function(**options))
+    except QuaverError:
+        raise
+    except Exception as error:  # of whatever the function does
+        raise in_their_code(name, error) from error
+
+
+def in_their_code(name: str, error: Exception) -> ConfigError:
+    """An error of a user's own code in three lines: what, where, and the line."""
+    what = f"model {name!r}: {type(error).__name__}: {error}"
+    lines = source_lines(error.__traceback__, without=_NOT_THEIRS)
+    if isinstance(error, SyntaxError) and error.filename:
+        lines, what = [SourceLine(error.filename, error.lineno or 0, "")], f"model {name!r}: SyntaxError: {error.msg}"
+    if not lines:
+        return ConfigError(what)
+    line = lines[-1]
+    place = f"{line.file}:{line.number}" + (f", in {line.function}" if line.function.isidentifier() else "")
+    return ConfigError(f"{what}\n  {place}\n    {line.text}")
 
 
 def checked(name: str, model: Any) -> nn.Module:

@@ -9,6 +9,7 @@ from quaver.engines import Engine, engine_of
 from quaver.errors import QuaverWarning
 from quaver.locks import folder_lock
 from quaver.runtime.artefact import checked, find, image_input
+from quaver.runtime.queue import Queue
 from quaver.runtime.runner import Array, Input, Runner
 
 
@@ -16,7 +17,7 @@ def load(artefact: str | Path, threads: int = 1) -> Runner:
     """An artefact on the engine that it was written for: ``run(batch)`` gives the output as numpy.
 
     Of files from elsewhere, OpenVINO runs ``.xml``, ONNX Runtime ``.onnx``, ExecuTorch ``.pte``. Files that were changed
-    since they were exported are refused.
+    since they were exported are refused. `Queue` runs several batches at once.
     """
     check("runtime.load", {"threads": threads}, {"threads": whole(1)})
     path = find(artefact)
@@ -41,4 +42,4 @@ def _warn_of_overflow(path: Path, engine: Engine, origin: dict[str, Any]) -> Non
         )
 
 
-__all__ = ["Array", "Input", "Runner", "load"]
+__all__ = ["Array", "Input", "Queue", "Runner", "load"]

@@ -26,13 +26,15 @@ class Input:
 class Runner(ABC):
     """An artefact, loaded. ``run(batch)`` gives the output; a model with several outputs gives a tuple of them.
 
-    Any number of threads may call one runner. What it gives is the caller's own.
+    Any number of threads may call one runner. What it gives is the caller's own. ``in_turns``: calls wait for each other.
     """
 
     engine: str
     inputs: list[Input]
     image: ImageInput | None = None
     """How a file takes a camera's bytes, where it does."""
+    threads = 1
+    in_turns = False
 
     def __call__(self, *batch: Array) -> Array | tuple[Array, ...]:
         """Run a batch of any size on the engine. One without images gives outputs without any."""

@@ -3,7 +3,7 @@
 import json
 import os
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +25,26 @@ class Position:
 
 @dataclass(frozen=True)
 class Line:
-    """What is said of a moment in training: the phase's name, where it is, figures by name, and how fast it went."""
+    """What is said of a moment in training: the phase's name, where it is, figures by name, and how fast it went.
+
+    ``seconds_left``: till the phase is over, at the speed it has had so far.
+    """
 
     phase: str
     at: Position
     figures: dict[str, float]
     seconds_per_batch: float = 0.0
     images_per_second: float = 0.0
+    seconds_left: float = 0.0
 
     def record(self) -> dict[str, Any]:
         """All of it but the speed, which differs from run to run: equal runs leave equal files."""
         return {"phase": self.phase, "epoch": self.at.epoch, "step": self.at.step, **self.figures}
 
     def of_batch(self) -> str:
-        """The line as the reference prints it: ``epoch[0]-batch[10] - loss: 1.60; acc_top1: 0.66; … time: 1.57``."""
-        return f"epoch[{self.at.epoch}]-batch[{self.at.batch}] - {self._words('lr')}; time: {self.seconds_per_batch:.4f}"
+        """The line as the reference prints it, and the time left: ``epoch[0]-batch[10] - loss: 1.60; … time: 1.57``."""
+        times = f"time: {self.seconds_per_batch:.4f}; eta: {timedelta(seconds=round(self.seconds_left))}"
+        return f"epoch[{self.at.epoch}]-batch[{self.at.batch}] - {self._words('lr')}; {times}"
 
     def of_test_set(self) -> str:
         """The same for an evaluation."""
@@ -112,6 +117,10 @@ class LogFile(Listener):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def started(self, phase: str, at: Position, steps: int) -> None:
+        """Which phase the lines behind it are of: the reference's have no place for that."""
+        self._write("INFO", f"{phase}: from step {at.step} to step {steps}")
 
     def logged(self, line: Line) -> None:
         """``2020-06-05 15:25:37,647-INFO: epoch[0]-batch[10] - loss: 1.60; …``."""

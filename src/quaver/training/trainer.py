@@ -45,6 +45,7 @@ class Trainer:
         self.runner = Runner(job.program, compile=job.phase.compile, ranks=job.ranks)
         self.view = job.program.clone(for_test=True)
         self._clock, self._timed = time.perf_counter(), 0
+        self._began, self._began_at = time.perf_counter(), 0
 
     # the run
 
@@ -55,6 +56,7 @@ class Trainer:
         else:
             torch.manual_seed(self.job.seed + self.job.ranks.rank)
             self._save()
+        self._began, self._began_at = time.perf_counter(), self.state.at.step
         for listener in self.job.listeners:
             listener.started(self.job.name, self.state.at, self._steps)
         while not self._is_over():
@@ -158,8 +160,14 @@ class Trainer:
         seconds = (now - self._clock) / max(at.step - self._timed, 1)
         self._clock, self._timed = now, at.step
         per_second = len(images) * self.job.ranks.world / max(seconds, 1e-9)
+        line = Line(self.job.name, replace(at, batch=at.batch - 1), values, seconds, per_second, self._left(now))
         for listener in self.job.listeners:
-            listener.logged(Line(self.job.name, replace(at, batch=at.batch - 1), values, seconds, per_second))
+            listener.logged(line)
+
+    def _left(self, now: float) -> float:
+        """Seconds till the last step, if those to come take as long as those since the start, with all that is between."""
+        at = self.state.at.step
+        return (self._steps - at) * (now - self._began) / max(at - self._began_at, 1)
 
     def _evaluated(self) -> dict[str, float]:
         """The figures of merit as they are, with the averaged weights if there are any."""

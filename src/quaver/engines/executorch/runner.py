@@ -31,6 +31,7 @@ class ExecuTorchRunner(Runner):
     """
 
     engine = "executorch"
+    in_turns = True
 
     def __init__(self, content: bytes, threads: int = 1) -> None:
         self.content = content

@@ -40,6 +40,7 @@ class LiteRTRunner(Runner):
     """
 
     engine = "ai_edge_litert"
+    in_turns = True
 
     def __init__(self, content: bytes, threads: int = 1, **options: Any) -> None:
         self.lock = Lock()
