@@ -17,6 +17,7 @@ from quaver.machine.cpu import cpu
 if TYPE_CHECKING:
     from torch import fx
 
+    from quaver.engines.file_rules import BrokenRule
     from quaver.engines.inspection import Profile, Revealed
     from quaver.graph.nodes import Facts
     from quaver.graph.rewriter import Lowering
@@ -35,7 +36,8 @@ class Engine:
     ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
     grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
     quantizer between the two would be simulated and never executed. ``rounds_products``: it computes a product on integers
-    only where the result is quantized at once. ``saturates``: on some processors it adds two products in 16 bits.
+    only where the result is quantized at once. ``rounds_as_written``: it executes each rounding of the file, between a
+    convolution and the addition behind it, too. ``saturates``: on some processors it adds two products in 16 bits.
 
     ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``weights``: what the file is called
     that holds them beside a model, if one does. ``remedy``: what to try where it died.
@@ -53,6 +55,7 @@ class Engine:
     unsigned = True
     fuses_add = False
     rounds_products = False
+    rounds_as_written = False
     shows_inside = False
     tells_layers = False
     saturates = False
@@ -108,6 +111,10 @@ class Engine:
     def weights_beside(self, file: Path) -> Path | None:
         """The file beside an artefact that holds its weights, if it has one."""
         return file.with_name(self.weights.format(stem=file.stem, name=file.name)) if self.weights else None
+
+    def broken_rules(self, file: Path) -> "list[BrokenRule] | None":
+        """Where a file breaks a rule of the engine's; None where no rules of it are known."""
+        return None
 
     def load(self, file: Path, threads: int) -> "Runner":
         """A runner for a file that the engine reads."""
