@@ -11,6 +11,7 @@ from quaver.cli.report_files import warn
 from quaver.engines import DEFAULT, ENGINES
 from quaver.errors import ConfigError
 from quaver.program import Stage
+from quaver.reading import read_text
 
 if TYPE_CHECKING:
     from quaver.program import Program
@@ -27,6 +28,11 @@ def export(
     input_layout: Annotated[
         str, typer.Option("--input_layout", help="How the file takes images: nchw, or nhwc (litert: channels last).")
     ] = "nchw",
+    labels: Annotated[
+        Path | None, typer.Option(help="Text file with a label for each class, a line each, for the file to tell.")
+    ] = None,
+    mean: Annotated[str, typer.Option(help="Mean of pixels (0 to 255), for the file to tell: 123.7,116.3,103.5.")] = "",
+    std: Annotated[str, typer.Option(help="Their deviation, likewise.")] = "",
 ) -> None:
     """Write a program for an engine, open the file again and compare."""
     from quaver.export import export as write
@@ -34,7 +40,16 @@ def export(
 
     console = Console()
     with console.status(f"writing for {target}"):
-        file = write(load(program), out, target=target, same_on_amx=same_on_amx, input_layout=input_layout)
+        file = write(
+            load(program),
+            out,
+            target=target,
+            same_on_amx=same_on_amx,
+            input_layout=input_layout,
+            labels=_lines(labels) if labels is not None else (),
+            mean=_numbers("--mean", mean),
+            std=_numbers("--std", std),
+        )
     console.print(f"{file}: written, opened again and compared.", highlight=False)
 
 
@@ -91,6 +106,20 @@ def convert(
         console.print(missing, highlight=False, markup=False, soft_wrap=True)
     if types:
         console.print(_in_int8_and_float(trained, frozen), highlight=False, soft_wrap=True)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return read_text(file).splitlines()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--labels {file}: cannot be read: {error}.") from error
+
+
+def _numbers(flag: str, text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")] if text else []
+    except ValueError as error:
+        raise ConfigError(f"{flag} {text!r}: takes numbers, with commas: 123.7,116.3,103.5.") from error
 
 
 def _the_one(argument: str, given: Path | None, flag: str, by_flag: Path | None) -> Path:

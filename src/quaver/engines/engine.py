@@ -2,11 +2,12 @@
 
 A folder has the same few files, each with the functions that `Engine` calls: ``__init__.py`` (what the engine can do, as
 data), ``lowering.py`` (how it computes: ``lowering``, ``exact_nodes``), ``writer.py`` (its file: ``write``),
-``runner.py`` (running it: ``load``) and, where it shows its inside, ``inspection.py`` (``reveal``, ``profile``). The first
-is imported with Quaver and must stay light; the others are when they are needed.
+``runner.py`` (running it: ``load``), where it shows its inside, ``inspection.py`` (``reveal``, ``profile``) and, where its
+rules are known, ``rules.py`` (``broken_rules``). The first is imported with Quaver and must stay light; the others are when
+they are needed.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,8 +40,9 @@ class Engine:
     only where the result is quantized at once. ``rounds_as_written``: it executes each rounding of the file, between a
     convolution and the addition behind it, too. ``saturates``: on some processors it adds two products in 16 bits.
 
-    ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``weights``: what the file is called
-    that holds them beside a model, if one does. ``remedy``: what to try where it died.
+    ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``has_rules``: it is known what it
+    asks of a file. ``weights``: what the file is called that holds them beside a model, if one does. ``remedy``: what to try
+    where it died.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Engine:
     rounds_as_written = False
     shows_inside = False
     tells_layers = False
+    has_rules = False
     saturates = False
     weights = ""
     remedy = "Run it on another engine, or install another version of this one."
@@ -113,8 +116,8 @@ class Engine:
         return file.with_name(self.weights.format(stem=file.stem, name=file.name)) if self.weights else None
 
     def broken_rules(self, file: Path) -> "list[BrokenRule] | None":
-        """Where a file breaks a rule of the engine's; None where no rules of it are known."""
-        return None
+        """Where a file breaks a rule that the engine asks files to keep; None where none are known."""
+        return self._part("rules").broken_rules(file) if self.has_rules else None
 
     def load(self, file: Path, threads: int) -> "Runner":
         """A runner for a file that the engine reads."""
@@ -133,9 +136,25 @@ class Engine:
 
 
 class WriteOptions:
-    """How files are to be written, and what writers of several engines share while they write one program."""
+    """How files are to be written, what they tell of their use, and what writers of several engines share meanwhile.
 
-    def __init__(self, *, same_on_amx: bool = True, input_layout: str = "nchw") -> None:
-        self.same_on_amx = same_on_amx
-        self.input_layout = input_layout
+    ``labels``: of the classes that the first output scores. ``mean`` and ``std``: what images are brought to scale with.
+    """
+
+    def __init__(
+        self,
+        *,
+        same_on_amx: bool = True,
+        input_layout: str = "nchw",
+        labels: Sequence[str] = (),
+        mean: Sequence[float] = (),
+        std: Sequence[float] = (),
+    ) -> None:
+        self.same_on_amx, self.input_layout = same_on_amx, input_layout
+        self.labels, self.mean, self.std = list(labels), list(mean), list(std)
         self.shared: dict[str, Any] = {}
+
+    def use(self) -> dict[str, Any]:
+        """What a file's user has to know, as its record holds it; nothing where nothing was said."""
+        told = {"labels": self.labels, "mean": self.mean, "std": self.std}
+        return {name: values for name, values in told.items() if values}

@@ -1,7 +1,7 @@
 """``quaver.export``: a frozen program as a file that an engine runs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from quaver.errors import EngineError, StageError, StorageError
 from quaver.export.acceptance import compare
 from quaver.export.other_engine import cost_of_moving
 from quaver.export.provenance import carried, checksums, origin_of
+from quaver.export.use import refuse_misfits
 from quaver.files import writing
 from quaver.passes.convert_to_int8 import ConvertToInt8Pass
 from quaver.program import Program, Stage
@@ -33,39 +34,49 @@ def export(
     *,
     same_on_amx: bool = True,
     input_layout: str = "nchw",
+    labels: Sequence[str] = (),
+    mean: Sequence[float] = (),
+    std: Sequence[float] = (),
 ) -> Path:
     """Write a program for an engine, open the file again, compare, and give its path.
 
     ``path`` is a folder, or the file itself with the engine's suffix: ``.xml`` (openvino), ``.onnx`` (onnx), ``.pte``
-    (executorch) and ``.tflite`` (litert); the last two need the extras of these names. Weights are stored as int8.
-    ``<file>.json`` beside it says where it comes from. If anything fails, what was at ``path`` before is still there, and
-    nothing else.
+    (executorch) and ``.tflite`` (litert); the last two need the extras of these names. tensorrt reads ``.onnx``, too, in a
+    form of its own. Weights are stored as int8. ``<file>.json`` beside it says where it comes from. If anything fails, what
+    was at ``path`` before is still there, and nothing else.
 
     ``same_on_amx``: an OpenVINO file gives the simulation's bits on processors with AMX, too. Without it, signed tensors
     are stored there as OpenVINO would choose: faster by a tenth or more where there are many, and another integer once in
     some hundred thousand. It changes nothing on other processors. ``input_layout="nhwc"``: the file (of litert) takes images
     with their channels last; `quaver.runtime` gives it them so, and takes them as the model does.
+
+    ``labels`` of the classes that the first output scores, and the ``mean`` and ``std`` that pixels (0 … 255) are brought to
+    scale with, stand in ``<file>.json``, and in a ``.tflite`` file where Android Studio and Netron show them.
     """
-    (file,) = export_each(program, {target: path}, same_on_amx=same_on_amx, input_layout=input_layout)
+    use = {"labels": labels, "mean": mean, "std": std}
+    (file,) = export_each(program, {target: path}, same_on_amx=same_on_amx, input_layout=input_layout, **use)
     return file
 
 
-def export_each(
-    program: Program, paths: Mapping[str, str | Path], *, same_on_amx: bool = True, input_layout: str = "nchw"
-) -> list[Path]:
-    """`export` for several engines, by name; what their files have in common is made once. All are written, or none."""
-    options = WriteOptions(same_on_amx=same_on_amx, input_layout=input_layout)
+def export_each(program: Program, paths: Mapping[str, str | Path], **how: Any) -> list[Path]:
+    """`export` for several engines, by name; what their files have in common is made once. All are written, or none.
+
+    ``how`` are the further options of `export`.
+    """
+    options = WriteOptions(**how)
+    refuse_misfits(program, options)
     drafts: dict[Path, Path] = {}
     files: list[Path] = []
     with ExitStack() as stack:
         for target, path in paths.items():
-            file, ready = _checked(program, path, target, input_layout)
+            file, ready = _checked(program, path, target, options.input_layout)
             with writing(file.parent, _UNTOUCHED):
                 if file.parent not in drafts:
                     drafts[file.parent] = stack.enter_context(draft_in(file.parent))
                 own = drafts[file.parent] / str(len(files))
                 own.mkdir()
-                facts = {"moved": cost_of_moving(program, ready, ENGINES[target]), "same_on_amx": same_on_amx}
+                moved = cost_of_moving(program, ready, ENGINES[target])
+                facts = {"moved": moved, "same_on_amx": options.same_on_amx} | options.use()
                 _write(ready, own / file.name, ENGINES[target], options, facts)
             files.append(file)
         for folder, draft in drafts.items():

@@ -10,11 +10,13 @@ from torch import fx
 from quaver.engines.engine import WriteOptions
 from quaver.engines.litert import clamps, layers, moves, pointwise, pools
 from quaver.engines.litert.flatbuffer import File
+from quaver.engines.litert.model_card import NAME as CARD
+from quaver.engines.litert.model_card import model_card, with_labels
 from quaver.engines.litert.translator import Order, Translator, Value, as_given, channels_last
 from quaver.errors import StageError
 from quaver.program import EVAL, Program, Stage
 from quaver.program.quantized_tensors import quantized_tensors
-from quaver.runtime.seal import sealed
+from quaver.runtime.seal import SEALED, sealed
 from quaver.xnnpack.one_image import example, refuse_joint_outputs
 from quaver.xnnpack.partitioning import for_xnnpack, shapes
 
@@ -26,16 +28,18 @@ TRANSLATIONS = {packet: translation for kind in KINDS for packet, translation in
 
 def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write a program as ``model.tflite``."""
-    file.write_bytes(sealed(serialized(program, origin, options.input_layout)))
+    content = serialized(program, origin, options)
+    file.write_bytes(sealed(with_labels(content, options.labels, behind=SEALED)))
 
 
-def serialized(program: Program, origin: dict[str, Any], input_layout: str = "nchw") -> bytes:
+def serialized(program: Program, origin: dict[str, Any], options: WriteOptions | None = None) -> bytes:
     """The content of a file that computes what a mobile program, or a float one, computes.
 
     It takes one image at a time where the batch is free, and `quaver.runtime` runs larger batches image by image. Its note
-    ``quaver`` says where it comes from, and in which order its tensors lie. Images come with their channels last where the
-    ``input_layout`` is nhwc.
+    ``quaver`` says where it comes from, and in which order its tensors lie; `model_card` is what others show of it. Images
+    come with their channels last where the ``input_layout`` is nhwc.
     """
+    options = options or WriteOptions()
     if program.stage not in (Stage.MOBILE, Stage.FLOAT):
         raise StageError(f"LiteRT: takes a mobile program, or a float one, and this one is {program.stage.value}.")
     refuse_joint_outputs(program, "LiteRT")
@@ -45,7 +49,7 @@ def serialized(program: Program, origin: dict[str, Any], input_layout: str = "nc
     shapes(module, inputs)
     translator = Translator(File(), module, TRANSLATIONS)
     translator.titles = names
-    taken = given(translator, program, channels_last if input_layout == "nhwc" else as_given)
+    taken = given(translator, program, channels_last if options.input_layout == "nhwc" else as_given)
     translator.run()
     outputs = results(translator)
     facts = {
@@ -55,6 +59,8 @@ def serialized(program: Program, origin: dict[str, Any], input_layout: str = "nc
         "tensors": {name: [value.stored.index, value.order] for name, value in translator.named.items()},
     }
     translator.file.note(FACTS, json.dumps(facts, sort_keys=True).encode())
+    card = model_card({name: value.stored.shape for name, value in taken.items()}, outputs, origin, options)
+    translator.file.note(CARD, card)
     return translator.file.finished(
         {name: value.stored for name, value in taken.items()}, {name: value.stored for name, value in outputs.items()}
     )

@@ -1,13 +1,11 @@
 """TensorRT 10 and later, by explicit quantization. No TensorRT was at hand: its files run on ONNX Runtime here."""
 
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quaver.engines.engine import Engine
 
 if TYPE_CHECKING:
-    from quaver.engines.file_rules import BrokenRule
     from quaver.program import Program
 
 
@@ -34,6 +32,7 @@ class TensorRT(Engine):
     fuses_add = True
     rounds_as_written = True
     shows_inside = True
+    has_rules = True
     weights = "{name}.data"  # where others store them
     remedy = "Install another version of onnxruntime."
 
@@ -47,12 +46,6 @@ class TensorRT(Engine):
         from quaver.engines.tensorrt.symmetric import symmetric
 
         return symmetric(program)
-
-    def broken_rules(self, file: Path) -> "list[BrokenRule]":
-        """Where a file breaks a rule of TensorRT's documentation."""
-        from quaver.engines.tensorrt.rules import broken_rules
-
-        return broken_rules(file)
 
 
 ENGINE = TensorRT()
