@@ -47,7 +47,7 @@ def test_the_record_beside_a_file_says_which_engine_it_is_for(write):
     file = write("int8 zero = {5}")
     file.with_name("model.onnx.json").write_text(json.dumps(signed({"target": "tensorrt", "files": {}})))
 
-    assert run("check", file).exit_code == 1
+    assert run("check", file).exit_code == run("check", file.parent).exit_code == 1
 
 
 def test_of_an_engine_whose_rules_are_not_known_those_are_named_that_are(write):

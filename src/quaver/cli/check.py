@@ -50,7 +50,7 @@ def check(
         show_machine(Console(highlight=False), facts)
         if json_path is not None:
             write_report(json_path, {"cpu": asdict(cpu()), "facts": [asdict(fact) for fact in facts]})
-    if recipe is not None and (target is not None or recipe.suffix in suffixes()):
+    if recipe is not None and (target is not None or recipe.is_dir() or recipe.suffix in suffixes()):
         check_file(console, recipe, target)
     elif recipe is not None:
         check_recipe(console, recipe)

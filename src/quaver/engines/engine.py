@@ -42,7 +42,7 @@ class Engine:
 
     ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``has_rules``: it is known what it
     asks of a file. ``weights``: what the file is called that holds them beside a model, if one does. ``remedy``: what to try
-    where it died.
+    where it died. ``caveat``: what has to be said beside a verdict, where another executes its files here.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Engine:
     has_rules = False
     saturates = False
     weights = ""
+    caveat = ""
     remedy = "Run it on another engine, or install another version of this one."
 
     @property

@@ -34,6 +34,7 @@ class TensorRT(Engine):
     shows_inside = True
     has_rules = True
     weights = "{name}.data"  # where others store them
+    caveat = "ONNX Runtime executed the file, node by node as it is written; TensorRT itself was not asked"
     remedy = "Install another version of onnxruntime."
 
     @property
