@@ -2,12 +2,13 @@
 
     python benchmarks/engine_patterns.py                          OpenVINO and ONNX Runtime
     python benchmarks/engine_patterns.py --engines openvino --word residual --isa AVX2
+    python benchmarks/engine_patterns.py --engines litert,tensorrt
 
 Each pattern is a small network, quantized for the engine, trained for a few steps on random images, exported, and run by
 both. Printed for each engine: how many integers differ at any quantized tensor, or values at the output, and the largest
 difference in steps; exact means bit for bit. (ONNX Runtime computes the last layer in float, in an order of its own: values
-at the output count as different there if they differ by a thousandth of a step.) ``--isa`` makes OpenVINO behave like a
-smaller processor (AVX2, …).
+at the output count as different there if they differ by a thousandth of a step. It is also what executes the files for
+TensorRT.) ``--isa`` makes OpenVINO behave like a smaller processor (AVX2, …).
 """
 
 import tempfile
@@ -54,7 +55,7 @@ def compared(name: str, target: str, images: int, seed: int, saturation_safe: bo
             _, whole = Inside.of(file, ours.scales).run(x.numpy())
             pairs += [(integers[name], whole[name]) for name in whole]
     differences = [np.abs(expected - got) for expected, got in pairs]
-    if target == "onnx":
+    if target in ("onnx", "tensorrt"):
         differences[0][differences[0] < 1e-3] = 0
     wrong = sum(int((difference > 0).sum()) for difference in differences)
     return wrong, sum(d.size for d in differences), max(float(d.max()) for d in differences)

@@ -22,7 +22,8 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
     """Write a frozen program three ways, and give what was written.
 
     ``float/``: the program with integers stored as float32, as trained. ``int8/``: the same stored as int8, and for the
-    engines ``int8/model.onnx`` and, where OpenVINO is installed, ``int8/model.xml``. ``mobile/``: the mobile form, and
+    engines ``int8/model.onnx`` and, where OpenVINO is installed, ``int8/model.xml``; beside it a folder with the file of the
+    engine that the program was made for, if that has one of its own (``tensorrt/``). ``mobile/``: the mobile form, and
     ``mobile/model.pte`` and ``mobile/model.tflite`` where ExecuTorch and LiteRT are installed. A program may have no mobile
     form, or one that an engine has no words for: ``left_out`` is then told why. `without_mobile_file` says where the
     engine's file is missing.
@@ -33,7 +34,7 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
     written = [
         save(frozen, folder / "float"),
         save(ConvertToInt8Pass().apply(frozen), folder / "int8"),
-        *export_each(frozen, _files_in(folder / "int8")),
+        *export_each(frozen, _files_in(folder / "int8") | _own_file(frozen, folder)),
     ]
     _explain(folder / "float", FLOAT_IS)
     try:
@@ -85,6 +86,13 @@ def without_mobile_file(folder: Path) -> str:
         f"{file.parent} holds the program, but no {file.name}: {engine.package} is not installed. After pip install "
         f"{engine.requirement}, quaver export {folder / 'float'} {file.parent} --target {engine.name} writes it."
     )
+
+
+def _own_file(frozen: Program, folder: Path) -> dict[str, Path]:
+    """The file of the engine that a program was made for, where that lies in a folder of its own."""
+    engine = ENGINES[frozen.placements.target]
+    elsewhere = engine.folder not in ("int8", "mobile")
+    return {engine.name: engine.file_in(folder)} if elsewhere and engine.can_write else {}
 
 
 def _files_in(folder: Path) -> dict[str, Path]:

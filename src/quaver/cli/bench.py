@@ -18,7 +18,7 @@ from quaver.cli.bench_tables import (
     show_totals,
 )
 from quaver.cli.consoles import progress_bar, progress_console
-from quaver.engines import ENGINES, engine_of, installed, suffixes
+from quaver.engines import engine_of, installed, packages, suffixes
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
 from quaver.machine.packages import version_of
@@ -34,7 +34,7 @@ from quaver.runtime.batches import fixed_batch
 from quaver.runtime.saved_program import is_program_alone
 from quaver.runtime.trial import tried
 
-PACKAGES = {engine.package: engine for engine in ENGINES.values()}
+PACKAGES = packages()
 """The engines, as ``--engines`` calls them."""
 
 Rows = list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""``quaver check``: is a recipe right? Every problem at once. And what does this machine have?"""
+"""``quaver check``: is a recipe right, or a model file? Every problem at once. And what does this machine have?"""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -10,9 +10,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from quaver.checking import check as check_options
+from quaver.checking import one_of
 from quaver.cli.consoles import progress_console, results_console
 from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.config.load import read_yaml, recipe_of
+from quaver.engines import ENGINES, engine_of, suffixes
 from quaver.errors import ConfigError
 from quaver.machine.cpu import cpu
 
@@ -23,13 +26,16 @@ MARKS = {"yes": "[green]✓[/]", "no": "[dim]–[/]", "doubtful": "[yellow]?[/]"
 
 
 def check(
-    recipe: Annotated[Path | None, typer.Argument(help="Recipe file (YAML).")] = None,
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe file (YAML), or a model file with --target.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Hold a model file against what this engine's documentation asks of it (tensorrt).")
+    ] = None,
     this_machine: Annotated[
         bool, typer.Option("--machine", help="Show what this machine has, and what is missing for what.")
     ] = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="With --machine: write it here.")] = None,
 ) -> None:
-    """Look a recipe over and report every problem, without running it. Exit code 1 if there is one.
+    """Look a recipe over, or a model file, and report every problem, without running it. Exit code 1 if there is one.
 
     --machine shows the processor and which of its features can be trusted, engines, accelerator and compilers.
     """
@@ -45,7 +51,9 @@ def check(
         show_machine(console, facts)
         if json_path is not None:
             write_report(json_path, {"cpu": asdict(cpu()), "facts": [asdict(fact) for fact in facts]})
-    if recipe is not None:
+    if recipe is not None and (target is not None or recipe.is_dir() or recipe.suffix in suffixes()):
+        check_file(console, recipe, target)
+    elif recipe is not None:
         check_recipe(console, recipe)
 
 
@@ -64,6 +72,23 @@ def check_recipe(console: Console, recipe: Path) -> None:
         console.print(f"{len(all_problems)} problem{'' if len(all_problems) == 1 else 's'}")
         raise typer.Exit(1)
     console.print(f"{recipe}: nothing is wrong with it.", markup=False)
+
+
+def check_file(console: Console, file: Path, target: str | None) -> None:
+    """Every rule of an engine that a model file breaks, a line each; only what the engine refuses counts as a problem."""
+    from quaver.runtime.artefact import find, provenance
+
+    with_rules = [name for name, engine in ENGINES.items() if engine.has_rules]
+    file = find(file)
+    target = target or engine_of(file, provenance(file)).name
+    check_options("check", {"target": target}, {"target": one_of(*with_rules)})
+    engine = ENGINES[target]
+    broken = engine.broken_rules(file) or []
+    for each in broken:
+        console.print(f"{'refused' if each.fatal else 'note'}: {each}", markup=False)
+    if any(each.fatal for each in broken):
+        raise typer.Exit(1)
+    console.print(f"{file}: keeps all that {engine.title}'s documentation asks of it.", markup=False)
 
 
 def show_machine(console: Console, facts: "list[Fact]") -> None:

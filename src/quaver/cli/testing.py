@@ -8,9 +8,9 @@ import typer
 
 from quaver.cli.consoles import results_console
 from quaver.cli.flags import JsonFile, Threads
-from quaver.engines import ENGINES, suffixes
+from quaver.engines import packages, suffixes
 
-PACKAGES = ", ".join(engine.package for engine in ENGINES.values())
+PACKAGES = ", ".join(packages())
 
 
 class Truth(StrEnum):

@@ -82,7 +82,8 @@ def show_converted(console: Console, run: TrainingRun, report: dict[str, Any]) -
     """The figures, and where everything is; exit code 1 where the engine computes something else."""
     folder = run.start.folder
     names = {"float": "fp32", "int8, simulated": "qat", "int8": "int8", deployed_title(report): "deployed"}
-    show(console, run.components, report, names, {"fp32": "fp32/", "int8": "float/ and int8/", "deployed": "int8/"})
+    places = {"fp32": "fp32/", "int8": "float/ and int8/", "deployed": f"{report.get('engine_folder', 'int8')}/"}
+    show(console, run.components, report, names, places)
     if "agreement" in report:
         values = "" if report["agreement_unit"] == "images" else "the values for "
         count = report["verified_images"]

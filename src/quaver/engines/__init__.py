@@ -14,7 +14,7 @@ from typing import Any
 from quaver.engines.engine import Engine, WriteOptions
 from quaver.errors import EngineError, QuaverWarning
 
-FOLDERS = ["openvino", "onnxruntime", "executorch", "litert"]
+FOLDERS = ["openvino", "onnxruntime", "executorch", "litert", "tensorrt"]
 """The engines; to add one is to add its folder and its name here. The first is the default. Another package can bring one,
 too, as an entry point of the group ``quaver.engines``."""
 
@@ -42,9 +42,17 @@ DEFAULT = next(iter(ENGINES.values()))
 """The engine that programs are made for unless another is named, and in whose arithmetic prepared ones evaluate."""
 
 
+def packages() -> dict[str, Engine]:
+    """The packages that run files, each with the engine that it is; another engine's files may run there, too."""
+    found: dict[str, Engine] = {}
+    for engine in ENGINES.values():
+        found.setdefault(engine.package, engine)
+    return found
+
+
 def by_package(package: str) -> Engine:
     """The engine that a package is: ``onnxruntime`` is called ``onnx`` in configs."""
-    return next(engine for engine in ENGINES.values() if engine.package == package)
+    return packages()[package]
 
 
 def mobile_engine() -> Engine:
@@ -90,6 +98,7 @@ __all__ = [
     "engine_of",
     "installed",
     "mobile_engine",
+    "packages",
     "register",
     "suffixes",
     "weights_beside",

@@ -2,8 +2,9 @@
 
 A folder has the same few files, each with the functions that `Engine` calls: ``__init__.py`` (what the engine can do, as
 data), ``lowering.py`` (how it computes: ``lowering``, ``exact_nodes``), ``writer.py`` (its file: ``write``),
-``runner.py`` (running it: ``load``) and, where it shows its inside, ``inspection.py`` (``reveal``, ``profile``). The first
-is imported with Quaver and must stay light; the others are when they are needed.
+``runner.py`` (running it: ``load``), where it shows its inside, ``inspection.py`` (``reveal``, ``profile``) and, where its
+rules are known, ``rules.py`` (``broken_rules``). The first is imported with Quaver and must stay light; the others are when
+they are needed.
 """
 
 from collections.abc import Collection
@@ -17,6 +18,7 @@ from quaver.machine.cpu import cpu
 if TYPE_CHECKING:
     from torch import fx
 
+    from quaver.engines.file_rules import BrokenRule
     from quaver.engines.inspection import Profile, Revealed
     from quaver.graph.nodes import Facts
     from quaver.graph.rewriter import Lowering
@@ -37,12 +39,14 @@ class Engine:
     ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
     grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
     quantizer between the two would be simulated and never executed. ``rounds_products``: it computes a product on integers
-    only where the result is quantized at once. ``saturates``: on some processors it adds two products in 16 bits.
+    only where the result is quantized at once. ``rounds_as_written``: it executes each rounding of the file, between a
+    convolution and the addition behind it, too. ``saturates``: on some processors it adds two products in 16 bits.
 
-    ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``weights``: what the file is called
-    that holds them beside a model, if one does. ``remedy``: what to try where it died. ``script``: lines of Python that need
-    the engine's own package alone, imports first: ``outputs`` of a ``batch`` by the file at ``path``, whose input is called
-    ``{input}``.
+    ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``has_rules``: it is known what it
+    asks of a file. ``weights``: what the file is called that holds them beside a model, if one does. ``remedy``: what to try
+    where it died. ``caveat``: what has to be said beside a verdict, where another executes its files here. ``script``: lines
+    of Python that need the engine's own package alone, imports first: ``outputs`` of a ``batch`` by the file at ``path``,
+    whose input is called ``{input}``.
     """
 
     name: str
@@ -58,10 +62,13 @@ class Engine:
     unsigned = True
     fuses_add = False
     rounds_products = False
+    rounds_as_written = False
     shows_inside = False
     tells_layers = False
+    has_rules = False
     saturates = False
     weights = ""
+    caveat = ""
     remedy = "Run it on another engine, or install another version of this one."
     script: tuple[str, ...] = ()
 
@@ -114,6 +121,10 @@ class Engine:
     def weights_beside(self, file: Path) -> Path | None:
         """The file beside an artefact that holds its weights, if it has one."""
         return file.with_name(self.weights.format(stem=file.stem, name=file.name)) if self.weights else None
+
+    def broken_rules(self, file: Path) -> "list[BrokenRule] | None":
+        """Where a file breaks a rule that the engine asks files to keep; None where none are known."""
+        return self._part("rules").broken_rules(file) if self.has_rules else None
 
     def load(self, file: Path, threads: int) -> "Runner":
         """A runner for a file that the engine reads."""

@@ -90,6 +90,7 @@ def _deployed(components: Components, folder: RunFolder, int8: Program, engine: 
         "verified_images": result.images,
         **({} if result.passed else {"verify_failures": result.failures}),
         "engine": result.engine,
+        "engine_folder": engine.folder,
         "cpu": result.cpu,
     }
 

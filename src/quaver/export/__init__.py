@@ -43,9 +43,9 @@ def export(
     """Write a program for an engine, open the file again, compare, and give its path.
 
     ``path`` is a folder, or the file itself with the engine's suffix: ``.xml`` (openvino), ``.onnx`` (onnx), ``.pte``
-    (executorch) and ``.tflite`` (litert); the last two need the extras of these names. Weights are stored as int8.
-    ``<file>.json`` beside it says where it comes from. If anything fails, what was at ``path`` before is still there, and
-    nothing else.
+    (executorch) and ``.tflite`` (litert); the last two need the extras of these names. tensorrt reads ``.onnx``, too, in a
+    form of its own. Weights are stored as int8. ``<file>.json`` beside it says where it comes from. If anything fails, what
+    was at ``path`` before is still there, and nothing else.
 
     ``same_on_amx``: an OpenVINO file gives the simulation's bits on processors with AMX, too. Without it, signed tensors
     are stored there as OpenVINO would choose: faster by a tenth or more where there are many, and another integer once in

@@ -124,7 +124,7 @@ class Comparison:
         image: ImageInput | None = None,
     ) -> None:
         own = run.engine == engine.package  # a file may be read by another engine, in whose arithmetic it is not
-        self.run, self.allowed, self.image = run, allowed, image
+        self.run, self.allowed, self.image, self.caveat = run, allowed, image, engine.caveat
         claims, self.exact_outputs, elsewhere = exactness(program, engine)
         self.is_held = own and not elsewhere
         if not engine.is_exact_here(provenance(file)):
@@ -145,12 +145,12 @@ class Comparison:
 
     @property
     def note(self) -> str:
-        """Why nothing nearer than noise is asked of the outputs, where that is so."""
+        """Why nothing nearer than noise is asked of the outputs, where that is so; what else has to be said."""
         if not self.is_held:
             return f"the program was made for another engine: {self.run.engine} rounds elsewhere, so outputs alone decide"
         if self.inside is None and not self.all_exact:
             return f"the outputs alone decide, and {self.run.engine} has a float arithmetic of its own: they may be off"
-        return ""
+        return self.caveat
 
     def prepared(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """What the program takes, of what the file takes."""

@@ -39,7 +39,7 @@ def exactness(program: Program, engine: Engine) -> Claims:
     return Claims(
         {tensor.name: tensor.quantize in exact for tensor in quantized_tensors(program)},
         [value in exact and not _ends_in_a_sum(value, facts) for value in outputs if isinstance(value, fx.Node)],
-        engine.fuses_add and _rounds_between_layer_and_sum(facts),
+        engine.fuses_add and not engine.rounds_as_written and _rounds_between_layer_and_sum(facts),
     )
 
 

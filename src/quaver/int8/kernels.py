@@ -58,6 +58,13 @@ def fixed_integers(x: Tensor, scale: float, low: int, high: int) -> Tensor:
 
 
 @rounds(in_steps)
+def divided_integers(x: Tensor, scale: float, low: int, high: int) -> Tensor:
+    """`fixed_integers` by a division, as ONNX defines it: ``x / scale``, to the nearest integer, ties to even."""
+    # a number or a tensor without dimensions would be turned into a product on some devices
+    return (x.float() / torch.tensor([scale], dtype=torch.float32, device=x.device)).round_().clamp_(low, high)
+
+
+@rounds(in_steps)
 def stored_activation(
     x: Tensor,
     scale: float,

@@ -15,7 +15,7 @@ from typing import Literal
 
 import torch
 
-from quaver.engines import ENGINES
+from quaver.engines import packages
 from quaver.machine.cpu import CPU, cpu
 from quaver.machine.packages import version_of
 
@@ -100,8 +100,8 @@ _EXTRAS = {
 
 def _engines() -> Iterator[Fact]:
     yield _package("engines", "torch", "trains and simulates", "torch")
-    for engine in ENGINES.values():
-        yield _package("engines", engine.package, f"runs {' and '.join(engine.reads)} files", engine.requirement)
+    for package, engine in packages().items():
+        yield _package("engines", package, f"runs {' and '.join(engine.reads)} files", engine.requirement)
 
 
 def _extras() -> Iterator[Fact]:

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from quaver.errors import StorageError
 
-_SEAL, _SEALED = b"QUAVERPT", len(b"QUAVERPT") + hashlib.sha256().digest_size
+_SEAL = b"QUAVERPT"
+SEALED = len(_SEAL) + hashlib.sha256().digest_size
+"""Bytes of the seal."""
 
 
 def sealed(content: bytes) -> bytes:
@@ -19,7 +21,7 @@ def unsealed(path: Path) -> bytes:
         whole = path.read_bytes()
     except OSError as error:
         raise StorageError(f"{path}: cannot be read: {error}.") from error
-    content, seal = whole[:-_SEALED], whole[-_SEALED:]
+    content, seal = whole[:-SEALED], whole[-SEALED:]
     if not seal.startswith(_SEAL):
         raise StorageError(f"{path}: the file was cut off, or Quaver did not write it. Export the program again.")
     if sealed(content) != whole:

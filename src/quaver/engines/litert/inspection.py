@@ -16,8 +16,8 @@ from quaver.runtime.seal import unsealed
 class RevealingRunner(LiteRTRunner):
     """A runner that gives quantized tensors behind the model's own outputs: what they stand for, in PyTorch's order."""
 
-    def __init__(self, content: bytes, threads: int, shown: list[Any]) -> None:
-        super().__init__(content, threads)
+    def __init__(self, content: bytes, threads: int, shown: list[Any], **options: Any) -> None:
+        super().__init__(content, threads, **options)
         self.shown = [order for _, order in shown]
 
     def run(self, arrays: list[Array]) -> list[Array]:

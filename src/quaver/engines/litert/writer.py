@@ -10,12 +10,13 @@ from torch import Tensor, fx
 from quaver.engines.engine import WriteOptions
 from quaver.engines.litert import clamps, layers, moves, pointwise, pools
 from quaver.engines.litert.flatbuffer import File
+from quaver.engines.litert.model_card import NAME as CARD
+from quaver.engines.litert.model_card import model_card, with_labels
 from quaver.engines.litert.translator import Order, Translator, Value, as_given, channels_last
 from quaver.errors import StageError
-from quaver.image_input import ImageInput
 from quaver.program import EVAL, Program, Stage
 from quaver.program.quantized_tensors import quantized_tensors
-from quaver.runtime.seal import sealed
+from quaver.runtime.seal import SEALED, sealed
 from quaver.xnnpack.image_input import described, take_bytes
 from quaver.xnnpack.one_image import refuse_joint_outputs
 from quaver.xnnpack.partitioning import for_xnnpack, shapes
@@ -28,38 +29,41 @@ TRANSLATIONS = {packet: translation for kind in KINDS for packet, translation in
 
 def write(program: Program, file: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write a program as ``model.tflite``."""
-    file.write_bytes(sealed(serialized(program, origin, options.input_layout, options.image)))
+    labels = origin.get("preprocessing", {}).get("labels", ())
+    file.write_bytes(sealed(with_labels(serialized(program, origin, options), labels, behind=SEALED)))
 
 
-def serialized(
-    program: Program, origin: dict[str, Any], input_layout: str = "nchw", image: ImageInput | None = None
-) -> bytes:
+def serialized(program: Program, origin: dict[str, Any], options: WriteOptions | None = None) -> bytes:
     """The content of a file that computes what a mobile program, or a float one, computes.
 
     It takes one image at a time where the batch is free, and `quaver.runtime` runs larger batches image by image. Its note
-    ``quaver`` says where it comes from, and in which order its tensors lie. Images come with their channels last where the
-    ``input_layout`` is nhwc, and as a camera's bytes as ``image`` says.
+    ``quaver`` says where it comes from, and in which order its tensors lie; `model_card` is what others show of it. Images
+    come with their channels last where the ``input_layout`` is nhwc, and as a camera's bytes as ``image`` says.
     """
+    options = options or WriteOptions()
     if program.stage not in (Stage.MOBILE, Stage.FLOAT):
         raise StageError(f"LiteRT: takes a mobile program, or a float one, and this one is {program.stage.value}.")
     refuse_joint_outputs(program, "LiteRT")
     module = program.graph_module()
     names = titles(program, module)
-    inputs = take_bytes(module, program, image, "LiteRT")
+    inputs = take_bytes(module, program, options.image, "LiteRT")
     for_xnnpack(module, inputs)
     shapes(module, inputs)
     translator = Translator(File(), module, TRANSLATIONS)
     translator.titles = names
-    taken = given(translator, program, inputs, channels_last if input_layout == "nhwc" and image is None else as_given)
+    last = options.input_layout == "nhwc" and options.image is None
+    taken = given(translator, program, inputs, channels_last if last else as_given)
     translator.run()
     outputs = results(translator)
     facts = {
-        "inputs": described(program, image),
+        "inputs": described(program, options.image),
         "orders": [value.order for value in taken.values()],
         "origin": origin,
         "tensors": {name: [value.stored.index, value.order] for name, value in translator.named.items()},
     }
     translator.file.note(FACTS, json.dumps(facts, sort_keys=True).encode())
+    takes, gives = ({name: value.stored.shape for name, value in values.items()} for values in (taken, outputs))
+    translator.file.note(CARD, model_card(takes, gives, origin, options))
     return translator.file.finished(
         {name: value.stored for name, value in taken.items()}, {name: value.stored for name, value in outputs.items()}
     )

@@ -4,7 +4,6 @@ Convolutions, linear layers and products as in `requantize`. It quantizes by a d
 float32. Integers come and go as float32, less their zero point.
 """
 
-import torch
 from torch import Tensor
 
 from quaver.int8.kernels import in_steps, rounds
@@ -12,13 +11,6 @@ from quaver.int8.requantize import Output, single
 
 ZERO = 128
 """Signed integers are stored with this added."""
-
-
-@rounds(in_steps)
-def quantized(x: Tensor, scale: float, low: int, high: int) -> Tensor:
-    """``x / scale``, to the nearest integer, ties to even."""
-    # a number or a tensor without dimensions would be turned into a product on some devices
-    return (x.float() / torch.tensor([scale], dtype=torch.float32, device=x.device)).round_().clamp_(low, high)
 
 
 def _sum_in_steps(x: Tensor, y: Tensor, x_scale: float, y_scale: float, _: tuple[int, ...], output: Output) -> Tensor:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from quaver.engines.file_graph import FileNode, kinds
-from quaver.engines.inspection import WARMUP, ExecutedLayer, Part, Profile, Revealed, Role, executed_sources
-from quaver.engines.onnxruntime.runner import ONNXRuntimeRunner, engine, load
+from quaver.engines.inspection import WARMUP, ExecutedLayer, Profile, Revealed, Role, executed_sources
 from quaver.errors import EngineError
 from quaver.files import name_or_content
-from quaver.program.quantized_tensors import rounded_name
+from quaver.onnx import session
 from quaver.runtime.batches import random_batch
 
 _DTYPES = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "uint8": "u8", "int8": "i8"}
@@ -37,22 +36,15 @@ _KINDS = kinds(
 
 def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -> Revealed:
     """The model with these tensors as further outputs."""
-    import onnx
+    from quaver.onnx import revealing
 
-    proto = onnx.load(file)
-    made = {output for node in proto.graph.node for output in node.output}
-    names = [name for name in names if rounded_name(name) in made]
-    tensors = [onnx.helper.make_tensor_value_info(rounded_name(name), onnx.TensorProto.FLOAT, None) for name in names]
-    own = len(proto.graph.output)
-    proto.graph.output.extend(tensors)
-    places = {name: own + place for place, name in enumerate(names)}
-    return Revealed([Part(own, places, ONNXRuntimeRunner(proto.SerializeToString(), threads))], set(names))
+    return revealing.reveal(file, names, threads)
 
 
 def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:
     """Every kernel that was executed; times are medians."""
-    ort = engine()
-    inputs = random_batch(load(file, threads).inputs, batch)
+    ort = session.engine()
+    inputs = random_batch(session.load(file, threads).inputs, batch)
     given = _file_graph(file)
     with tempfile.TemporaryDirectory() as folder:
         options = ort.SessionOptions()
@@ -60,11 +52,11 @@ def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:
         options.log_severity_level = 3
         options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "profile")
         options.optimized_model_filepath = str(Path(folder) / "rewritten.onnx")
-        session = ort.InferenceSession(name_or_content(file), options, providers=["CPUExecutionProvider"])
-        feed = {port.name: value for port, value in zip(session.get_inputs(), inputs, strict=True)}
+        running = ort.InferenceSession(name_or_content(file), options, providers=["CPUExecutionProvider"])
+        feed = {port.name: value for port, value in zip(running.get_inputs(), inputs, strict=True)}
         for _ in range(WARMUP + rounds):
-            session.run(None, feed)
-        events = json.loads(Path(session.end_profiling()).read_text())
+            running.run(None, feed)
+        events = json.loads(Path(running.end_profiling()).read_text())
         rewritten = _file_graph(Path(options.optimized_model_filepath))
     calls = defaultdict(list)
     for event in events:

@@ -7,6 +7,7 @@ from torch import fx
 from quaver.engines.onnxruntime import arithmetic
 from quaver.graph.nodes import Facts, argument, is_dequantize
 from quaver.int8 import requantize
+from quaver.int8.kernels import divided_integers
 from quaver.int8.requantize import Output
 from quaver.int8.requantizing import RequantizingLowering
 
@@ -19,7 +20,7 @@ def zero_point(low: int) -> int:
 class ONNXRuntimeLowering(RequantizingLowering):
     """Convolutions, sums and products, each rounded once."""
 
-    quantized = staticmethod(arithmetic.quantized)
+    quantized = staticmethod(divided_integers)
 
     def computed(self, node: fx.Node, x: fx.Node, x_scale: Any, y: fx.Node, y_scale: Any, output: Output) -> fx.Node | None:
         """The integers of an op's result, where it has a kernel on integers."""

@@ -12,7 +12,8 @@ import torch
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from quaver.engines.engine import WriteOptions
-from quaver.engines.onnxruntime.arithmetic import ZERO, quantized
+from quaver.engines.onnxruntime.arithmetic import ZERO
+from quaver.int8.kernels import divided_integers
 from quaver.int8.requantize import fitted
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, only_reader, operand, replace
 from quaver.onnx.image_input import take_bytes
@@ -74,7 +75,7 @@ def _is_idle(clamp: ir.Node, rounding: ir.Node) -> bool:
         limits = [end if bound is None else float(bound) for bound, end in zip(bounds, (-np.inf, np.inf), strict=True)]
     scale, zero = float(array_of(rounding.inputs[1])), array_of(rounding.inputs[2])
     ends = [bound - int(zero) for bound in (np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max)]
-    return [int(quantized(torch.tensor(limit), scale, *ends)) for limit in limits] == ends
+    return [int(divided_integers(torch.tensor(limit), scale, *ends)) for limit in limits] == ends
 
 
 def round_before_clamps(graph: ir.Graph) -> None:
