@@ -200,6 +200,16 @@ def test_evaluating_on_integers_refuses_another_output_and_the_inside_of_a_convo
         prepared(images)
 
 
+def test_a_hook_that_was_taken_off_before_evaluating_is_not_refused(program, images):
+    prepared = quaver.quant_aware(program)
+    handle = prepared.body[0][0].register_forward_hook(lambda *given: None)
+    prepared.train()(images)
+
+    handle.remove()
+
+    assert prepared.eval()(images).shape == (4, 5)
+
+
 def test_a_hook_of_the_model_is_in_the_graph_and_is_not_called_again(net, images):
     calls = []
 
