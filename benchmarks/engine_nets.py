@@ -30,6 +30,11 @@ def conv(
     return nn.Sequential(*layers, *([act()] if act else []))
 
 
+def bare(inputs: int = 16, outputs: int = 16, size: int = 3, **options: int) -> nn.Module:
+    """A convolution without bias and batch norm."""
+    return nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False, **options)
+
+
 def chain(*layers: nn.Module) -> Callable[[], tuple[nn.Module, tuple[int, ...]]]:
     """Layers one after the other, between two convolutions."""
     import copy
@@ -211,7 +216,19 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
         b=conv(act=None),
         c=conv(24, 16, act=None),
     ),
+    "convs without bias or batch norm": chain(bare(), nn.ReLU(), bare(), bare(size=1), nn.ReLU6(), bare(groups=16)),
+    "linear layers without bias": chain_to_end(
+        nn.Flatten(), nn.Linear(16 * 256, 64, bias=False), nn.ReLU(), nn.Linear(64, 32, bias=False), nn.Linear(32, 10)
+    ),
+    "transposed conv without bias": chain(nn.ConvTranspose2d(16, 16, 2, stride=2, bias=False), nn.ReLU()),
     "layer without bias, rounded for one reader only": net(
         lambda s, x: s.b(y := s.a(s.o(x))) * torch.sigmoid(y), o=conv(), a=nn.Conv2d(16, 16, 1, bias=False), b=conv()
+    ),
+    "layer without bias, concatenated and read in float": net(
+        lambda s, x: s.c(torch.cat([y := s.a(s.o(x)), s.b(x)], 1)) * (y.abs() < 1),
+        o=conv(act=None),
+        a=bare(),
+        b=bare(),
+        c=conv(32, 16, act=None),
     ),
 }

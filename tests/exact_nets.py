@@ -25,6 +25,10 @@ def conv(inputs=8, outputs=8, size=3, act=nn.ReLU, **options):
     return nn.Sequential(*layers, *([act()] if act else []))
 
 
+def bare(inputs=8, outputs=8, size=3, **options):
+    return nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False, **options)
+
+
 class MobileNet(nn.Module):
     """ReLU, ReLU6, hardswish and none, depthwise, pools, and a classifier."""
 
@@ -143,8 +147,22 @@ class Odd(nn.Module):
         return self.layers(x[:, :1])
 
 
-NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd)}
-IMAGES = {"Signed": 1000, "Moved": 1000}  # what differs there differs rarely
+class Bare(nn.Module):
+    """Layers without bias and batch norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(bare(), nn.ReLU(), bare(), bare(groups=8), nn.ReLU6(), bare(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+            *(nn.Linear(8, 16, bias=False), nn.Linear(16, 12, bias=False), nn.ReLU6(), nn.Linear(12, 10)),
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare)}
+IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200}  # what differs there differs rarely
 
 
 def fresh(name):

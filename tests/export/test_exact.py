@@ -15,7 +15,7 @@ from torch import nn
 
 import exact_nets
 import quaver
-from exact_nets import IMAGES, NETS, conv, differences, fresh, frozen, write
+from exact_nets import IMAGES, NETS, bare, conv, differences, fresh, frozen, write
 from limits import AN_HOUR
 from quaver.export.integers import simulation
 from quaver.machine.cpu import cpu
@@ -168,8 +168,26 @@ def test_openvino_scales_the_positions_behind_a_linear_layer_each_by_its_own_fac
     assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
 
 
+class ReadTwice(nn.Module):
+    """A convolution without bias on a signed tensor, whose output is concatenated, and read by a float op."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.left, self.right, self.joined = conv(act=None), bare(), bare(), bare(16, 8)
+
+    def forward(self, x):
+        y = self.left(self.first(x))
+        return self.joined(torch.cat([y, self.right(x)], 1)) * (y.abs() < 0.5)
+
+
+def test_openvino_rounds_a_layer_without_bias_that_is_also_read_unrounded(tmp_path):
+    write(frozen(ReadTwice()), tmp_path)
+
+    assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
+
+
 # the last layer, whose output is not quantized; transposed ones; and one whose output a second clamp reads unrounded
-FLOAT_ON_ONNX_RUNTIME = {"MobileNet": 1, "Residuals": 1, "Branches": 3, "Signed": 1, "Moved": 2, "Odd": 1}
+FLOAT_ON_ONNX_RUNTIME = {"MobileNet": 1, "Residuals": 1, "Branches": 3, "Signed": 1, "Moved": 2, "Odd": 1, "Bare": 1}
 
 
 @pytest.mark.parametrize("name", NETS)
