@@ -147,6 +147,42 @@ class Odd(nn.Module):
         return self.layers(x[:, :1])
 
 
+class Frozen(nn.Module):
+    """A batch norm whose tensors are buffers, computed as detectors' backbones do."""
+
+    def __init__(self, channels=8):
+        super().__init__()
+        for name, values in {"weight": torch.rand(channels) - 0.2, "bias": torch.randn(channels)}.items():
+            self.register_buffer(name, values)
+        self.register_buffer("running_mean", torch.randn(channels) / 10)
+        self.register_buffer("running_var", torch.rand(channels) + 0.5)
+
+    def forward(self, x):
+        weight, bias, mean, variance = (tensor.reshape(1, -1, 1, 1) for tensor in self.buffers())
+        scale = weight * (variance + 1e-5).rsqrt()
+        return x * scale + (bias - mean * scale)
+
+
+class Scaled(nn.Module):
+    """Layers times a constant, of each channel or of all, plus a constant or a shortcut."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.tenth, self.end = bare(), bare(), bare(), conv()
+        self.layer_scale, self.gamma_1 = nn.Conv2d(8, 8, 1), nn.Parameter(torch.rand(8, 1, 1) - 0.3)
+        self.norms = nn.ModuleList(Frozen() for _ in range(2))
+        self.wide, self.narrow, self.gamma_2 = nn.Linear(8, 16), nn.Linear(16, 8), nn.Parameter(torch.rand(8))
+
+    def forward(self, x):
+        x = F.relu(self.norms[0](self.first(x)))
+        x = F.relu(self.norms[1](self.second(x)) + x)
+        x = 0.1 * self.tenth(x) + x
+        x = self.gamma_1 * self.layer_scale(x) + x
+        x = self.end(x).mean((2, 3))
+        x = F.relu(self.narrow(F.relu(self.wide(x))) * self.gamma_2 + x)
+        return self.wide(x)
+
+
 class Bare(nn.Module):
     """Layers without bias and batch norm."""
 
@@ -161,7 +197,7 @@ class Bare(nn.Module):
         return self.layers(x)
 
 
-NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare)}
+NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200}  # what differs there differs rarely
 
 

@@ -7,7 +7,7 @@ pytest.importorskip("openvino")
 
 from onnx_models import node, parsed, types
 from quaver.engines.openvino.runner import ov
-from quaver.engines.openvino.writer import NOTHING, _give_biases, ops, pad_apart, scale_apart
+from quaver.engines.openvino.writer import NOTHING, _give_biases, ops, pad_apart, scale_apart, weigh_apart
 from quaver.onnx.editing import array_of
 
 
@@ -110,3 +110,22 @@ def test_a_product_of_two_activations_gets_no_bias():
     _give_biases(model)
 
     assert "Add" not in [op.get_type_name() for op in model.get_ordered_ops()]
+
+
+def test_two_layers_with_one_weight_get_one_each():
+    model = parsed(
+        """net (float[N,2] x) => (float[N,2] y)
+        <int8[2,2] weight = {1, 2, 3, 4}, float scale = {0.1}, int8 zero = {0}>
+        {
+            first = DequantizeLinear(weight, scale, zero)
+            once = MatMul(x, first)
+            second = DequantizeLinear(weight, scale, zero)
+            y = MatMul(once, second)
+        }"""
+    )
+
+    weigh_apart(model.graph)
+
+    weights = [node(model, "DequantizeLinear", place).inputs[0] for place in (0, 1)]
+    assert weights[0] is not weights[1]
+    assert np.array_equal(*map(array_of, weights))

@@ -186,8 +186,26 @@ def test_openvino_rounds_a_layer_without_bias_that_is_also_read_unrounded(tmp_pa
     assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
 
 
+def test_openvino_runs_a_layer_that_is_used_twice_in_int8(tmp_path):
+    layer = nn.Conv2d(8, 8, 3)
+
+    file = write(frozen(nn.Sequential(layer, nn.ReLU(), layer)), tmp_path)
+
+    assert products_in_int8(layers(file, "openvino", rounds=1)) == (2, 2)
+    assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
+
+
 # the last layer, whose output is not quantized; transposed ones; and one whose output a second clamp reads unrounded
-FLOAT_ON_ONNX_RUNTIME = {"MobileNet": 1, "Residuals": 1, "Branches": 3, "Signed": 1, "Moved": 2, "Odd": 1, "Bare": 1}
+FLOAT_ON_ONNX_RUNTIME = {
+    "MobileNet": 1,
+    "Residuals": 1,
+    "Branches": 3,
+    "Signed": 1,
+    "Moved": 2,
+    "Odd": 1,
+    "Bare": 1,
+    "Scaled": 1,
+}
 
 
 @pytest.mark.parametrize("name", NETS)

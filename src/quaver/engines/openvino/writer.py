@@ -41,6 +41,7 @@ NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody
 def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOptions) -> None:
     """Write ``path`` (.xml) and its weights beside it; ``origin`` goes into the model's runtime information."""
     model = shared_model(program, options.shared)
+    weigh_apart(model.graph)
     pad_apart(model.graph)
     scale_apart(model.graph)
     try:
@@ -64,6 +65,19 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
 
 def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[-1]
+
+
+def weigh_apart(graph: ir.Graph) -> None:
+    """Give every layer a weight of its own, where several share one: OpenVINO runs those in float (seen in 2026.4).
+
+    What is written twice is stored once, for its writer looks for equal constants.
+    """
+    known: set[ir.Value] = set()
+    for node in [node for node in graph if node.op_type == "DequantizeLinear" and is_constant(node.inputs[0])]:
+        weight = operand(node)
+        if weight in known:
+            node.replace_input_with(0, constant(graph, weight.name, array_of(weight)))
+        known.add(weight)
 
 
 def pad_apart(graph: ir.Graph) -> None:
