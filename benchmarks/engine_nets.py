@@ -44,6 +44,11 @@ def conv(
     return nn.Sequential(*layers, *([act()] if act else []))
 
 
+def conv1d(*, act: type[nn.Module] | None = nn.ReLU, **options: int) -> nn.Module:
+    layers = [nn.Conv1d(16, 16, 3, padding=1, bias=False, **options), nn.BatchNorm1d(16)]
+    return nn.Sequential(*layers, *([act()] if act else []))
+
+
 def bare(inputs: int = 16, outputs: int = 16, size: int = 3, **options: int) -> nn.Module:
     """A convolution without bias and batch norm."""
     return nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False, **options)
@@ -265,6 +270,16 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
     ),
     "a tenth of a conv, residual": net(
         lambda s, x: s.c(0.1 * s.b(s.a(y := s.o(x))) + y), o=conv(act=None), a=conv(), b=bare(), c=conv(act=None)
+    ),
+    "conv1d": net(
+        lambda s, x: s.c(F.relu(s.b(s.a(y := s.o(x.flatten(2)))) + y)),
+        o=conv1d(),
+        a=conv1d(groups=16),
+        b=conv1d(act=None),
+        c=conv1d(act=None),
+    ),
+    "pool and mean of the input": net(
+        lambda s, x: s.b(F.max_pool2d(x, 3, 1, 1)).mean((2, 3)) + s.c(x.mean((2, 3))), b=conv(), c=nn.Linear(16, 16)
     ),
     "layers used twice": net(
         lambda s, x: s.b(s.a(F.relu(s.b(s.a(s.o(x)))))), o=conv(), a=nn.Conv2d(16, 16, 3), b=nn.Conv2d(16, 16, 1)

@@ -183,6 +183,25 @@ class Scaled(nn.Module):
         return self.wide(x)
 
 
+def conv1d(inputs=8, outputs=8, size=3, act=nn.ReLU, **options):
+    layers = [nn.Conv1d(inputs, outputs, size, padding=size // 2, bias=False, **options), nn.BatchNorm1d(outputs)]
+    return nn.Sequential(*layers, *([act()] if act else []))
+
+
+class Sound(nn.Module):
+    """Convolutions along a line: plain, depthwise, strided, signed, and with a shortcut."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(conv1d(8, 8, 9, stride=2), conv1d(groups=8), conv1d(size=1, act=None))
+        self.block = nn.Sequential(conv1d(), conv1d(act=None))
+        self.end = nn.Sequential(nn.MaxPool1d(2), conv1d(groups=2), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 10))
+
+    def forward(self, x):
+        x = self.stem(x.flatten(2))
+        return self.end(F.relu(self.block(x) + x))
+
+
 class Bare(nn.Module):
     """Layers without bias and batch norm."""
 
@@ -197,7 +216,7 @@ class Bare(nn.Module):
         return self.layers(x)
 
 
-NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled)}
+NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200}  # what differs there differs rarely
 
 

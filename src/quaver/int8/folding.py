@@ -1,5 +1,6 @@
 """What follows a layer, taken into the step of its weight and its bias: a batch norm, a product or a sum with a constant."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -7,13 +8,13 @@ from torch import Tensor, fx
 
 from quaver.graph.nodes import argument
 from quaver.graph.patterns import affine
-from quaver.int8.kernels import Operation, fold_batch_norm
+from quaver.int8.kernels import fold_batch_norm
 
 
 class Fold(NamedTuple):
     """A kernel that gives step and bias of a layer that does a node's work as well, and what it reads beside those two."""
 
-    kernel: Operation
+    kernel: Callable[..., tuple[Tensor, Tensor | None]]
     constants: list[Any]
 
 

@@ -244,19 +244,11 @@ class _Freezing:
         parameter = read(self.program, self.program.placements.weights[name])
         integers, scale = quantizer.integers(parameter)
         axis = channel_axis(op.type) % parameter.dim()
-        steps = folded_behind(op_node)
-        if steps:
-            factor, bias = scale, self.constant(argument(op_node, "bias"))
-            for step in steps:
-                kernel, constants = fold_of(step)
-                factor, bias = kernel(factor, bias, *map(self.constant, constants))
+        if behind := folded_behind(op_node):
+            factor, bias = self.folded(op_node, behind, scale)
             integers, scale = turn_sign(integers, scale, factor, axis)
             if bias is not None:
-                channels = integers.shape[axis]
-                self.set_bias(op_node, self.store(f"{op.name}.bias", bias.expand(channels)))
-            steps[-1].replace_all_uses_with(op_node)
-            for step in reversed(steps):
-                self.graph.erase_node(step)
+                self.set_bias(op_node, self.store(f"{op.name}.bias", bias.expand(integers.shape[axis])))
         with self.graph.inserting_before(op_node):
             title = self.program.placements.weights[name]
             float_readers = [user for user in weight.args[0].users if not is_fake_quant(user)]  # type: ignore[union-attr]
@@ -265,12 +257,23 @@ class _Freezing:
             dequantized = dequantize_weight(self.graph, stored, step, axis, quantizer.grid)
         op_node.replace_input_with(weight, dequantized)
 
+    def folded(self, op_node: fx.Node, behind: list[fx.Node], scale: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Step and bias of an op that does the work of the nodes behind it, which go."""
+        bias = self.constant(argument(op_node, "bias"))
+        for node in behind:
+            kernel, constants = fold_of(node)
+            scale, bias = kernel(scale, bias, *map(self.constant, constants))
+        behind[-1].replace_all_uses_with(op_node)
+        for node in reversed(behind):
+            self.graph.erase_node(node)
+        return scale, bias
+
     def constant(self, value: Any) -> Any:
         """A value that does not depend on the input: read from the program, or computed from what is."""
         if not isinstance(value, fx.Node):
             return value
         if value.op == "get_attr":
-            return read(self.program, value.target)
+            return read(self.program, str(value.target))
         args, kwargs = fx.map_arg((value.args, value.kwargs), self.constant)
         return value.target(*args, **kwargs)  # type: ignore[operator]
 

@@ -79,8 +79,11 @@ class OpenVINOLowering(Lowering):
         return self.spared(self.copy(node))
 
     def in_steps(self, x: Any, rounded: fx.Node) -> tuple[Any, ...]:
-        """A tensor to be quantized, how it will be stored, and the step it is counted in if it is."""
-        return (self.sums[x][0], self.shifted(rounded), *self.sums[x][1:]) if x in self.sums else (x, self.shifted(rounded))
+        """A tensor to be quantized, whether 128 is added first, and the step it is counted in if it is."""
+        if x in self.sums:
+            return (self.sums[x][0], self.shifted(rounded), *self.sums[x][1:])
+        # an input is rounded by a kernel of its own, which always adds it, and takes it off again for who reads it signed
+        return (x, x.op == "placeholder" or self.shifted(rounded))
 
     def added(self, node: fx.Node) -> fx.Node | None:
         """An addition to a convolution's output, which engines do in steps of the quantized operand."""
