@@ -23,11 +23,35 @@ class Net(nn.Module):
         return self.steps(self, x)
 
 
+class Constants(nn.Module):
+    """A product and a sum with constants of these shapes: a frozen batch norm, or a layer scale."""
+
+    def __init__(self, factor: tuple[int, ...], shift: tuple[int, ...] | None = None) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.rand(factor) - 0.2)
+        self.register_buffer("shift", None if shift is None else torch.randn(shift))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x · factor + shift``."""
+        x = x * self.factor
+        return x if self.shift is None else x + self.shift
+
+
 def conv(
     inputs: int = 16, outputs: int = 16, size: int = 3, *, act: type[nn.Module] | None = nn.ReLU, **options: int
 ) -> nn.Module:
     layers = [nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False, **options), nn.BatchNorm2d(outputs)]
     return nn.Sequential(*layers, *([act()] if act else []))
+
+
+def conv1d(*, act: type[nn.Module] | None = nn.ReLU, **options: int) -> nn.Module:
+    layers = [nn.Conv1d(16, 16, 3, padding=1, bias=False, **options), nn.BatchNorm1d(16)]
+    return nn.Sequential(*layers, *([act()] if act else []))
+
+
+def bare(inputs: int = 16, outputs: int = 16, size: int = 3, **options: int) -> nn.Module:
+    """A convolution without bias and batch norm."""
+    return nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False, **options)
 
 
 def chain(*layers: nn.Module) -> Callable[[], tuple[nn.Module, tuple[int, ...]]]:
@@ -211,7 +235,60 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
         b=conv(act=None),
         c=conv(24, 16, act=None),
     ),
+    "convs without bias or batch norm": chain(bare(), nn.ReLU(), bare(), bare(size=1), nn.ReLU6(), bare(groups=16)),
+    "linear layers without bias": chain_to_end(
+        nn.Flatten(), nn.Linear(16 * 256, 64, bias=False), nn.ReLU(), nn.Linear(64, 32, bias=False), nn.Linear(32, 10)
+    ),
+    "transposed conv without bias": chain(nn.ConvTranspose2d(16, 16, 2, stride=2, bias=False), nn.ReLU()),
     "layer without bias, rounded for one reader only": net(
         lambda s, x: s.b(y := s.a(s.o(x))) * torch.sigmoid(y), o=conv(), a=nn.Conv2d(16, 16, 1, bias=False), b=conv()
+    ),
+    "frozen batch norm, relu": chain(bare(), Constants(factor=(16, 1, 1), shift=(16, 1, 1)), nn.ReLU()),
+    "frozen batch norm, residual, relu": net(
+        lambda s, x: s.c(F.relu(s.n(s.b(s.a(y := s.o(x)))) + y)),
+        o=conv(),
+        a=conv(),
+        b=bare(),
+        n=Constants(factor=(16, 1, 1), shift=(16, 1, 1)),
+        c=conv(act=None),
+    ),
+    "layer scale, residual": net(
+        lambda s, x: s.c(s.n(s.b(s.a(y := s.o(x)))) + y),
+        o=conv(act=None),
+        a=conv(),
+        b=nn.Conv2d(16, 16, 1),
+        n=Constants(factor=(1, 16, 1, 1)),
+        c=conv(act=None),
+    ),
+    "linear, layer scale, residual": net(
+        lambda s, x: s.c(s.n(s.b(s.a(y := s.o(x).mean((2, 3))))) + y),
+        o=conv(act=None),
+        a=nn.Sequential(nn.Linear(16, 32), nn.ReLU()),
+        b=nn.Linear(32, 16),
+        n=Constants(factor=(16,)),
+        c=nn.Linear(16, 10),
+    ),
+    "a tenth of a conv, residual": net(
+        lambda s, x: s.c(0.1 * s.b(s.a(y := s.o(x))) + y), o=conv(act=None), a=conv(), b=bare(), c=conv(act=None)
+    ),
+    "conv1d": net(
+        lambda s, x: s.c(F.relu(s.b(s.a(y := s.o(x.flatten(2)))) + y)),
+        o=conv1d(),
+        a=conv1d(groups=16),
+        b=conv1d(act=None),
+        c=conv1d(act=None),
+    ),
+    "pool and mean of the input": net(
+        lambda s, x: s.b(F.max_pool2d(x, 3, 1, 1)).mean((2, 3)) + s.c(x.mean((2, 3))), b=conv(), c=nn.Linear(16, 16)
+    ),
+    "layers used twice": net(
+        lambda s, x: s.b(s.a(F.relu(s.b(s.a(s.o(x)))))), o=conv(), a=nn.Conv2d(16, 16, 3), b=nn.Conv2d(16, 16, 1)
+    ),
+    "layer without bias, concatenated and read in float": net(
+        lambda s, x: s.c(torch.cat([y := s.a(s.o(x)), s.b(x)], 1)) * (y.abs() < 1),
+        o=conv(act=None),
+        a=bare(),
+        b=bare(),
+        c=conv(32, 16, act=None),
     ),
 }

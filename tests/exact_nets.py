@@ -25,6 +25,10 @@ def conv(inputs=8, outputs=8, size=3, act=nn.ReLU, **options):
     return nn.Sequential(*layers, *([act()] if act else []))
 
 
+def bare(inputs=8, outputs=8, size=3, **options):
+    return nn.Conv2d(inputs, outputs, size, padding=size // 2, bias=False, **options)
+
+
 class MobileNet(nn.Module):
     """ReLU, ReLU6, hardswish and none, depthwise, pools, and a classifier."""
 
@@ -143,8 +147,77 @@ class Odd(nn.Module):
         return self.layers(x[:, :1])
 
 
-NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd)}
-IMAGES = {"Signed": 1000, "Moved": 1000}  # what differs there differs rarely
+class Frozen(nn.Module):
+    """A batch norm whose tensors are buffers, computed as detectors' backbones do."""
+
+    def __init__(self, channels=8):
+        super().__init__()
+        for name, values in {"weight": torch.rand(channels) - 0.2, "bias": torch.randn(channels)}.items():
+            self.register_buffer(name, values)
+        self.register_buffer("running_mean", torch.randn(channels) / 10)
+        self.register_buffer("running_var", torch.rand(channels) + 0.5)
+
+    def forward(self, x):
+        weight, bias, mean, variance = (tensor.reshape(1, -1, 1, 1) for tensor in self.buffers())
+        scale = weight * (variance + 1e-5).rsqrt()
+        return x * scale + (bias - mean * scale)
+
+
+class Scaled(nn.Module):
+    """Layers times a constant, of each channel or of all, plus a constant or a shortcut."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.tenth, self.end = bare(), bare(), bare(), conv()
+        self.layer_scale, self.gamma_1 = nn.Conv2d(8, 8, 1), nn.Parameter(torch.rand(8, 1, 1) - 0.3)
+        self.norms = nn.ModuleList(Frozen() for _ in range(2))
+        self.wide, self.narrow, self.gamma_2 = nn.Linear(8, 16), nn.Linear(16, 8), nn.Parameter(torch.rand(8))
+
+    def forward(self, x):
+        x = F.relu(self.norms[0](self.first(x)))
+        x = F.relu(self.norms[1](self.second(x)) + x)
+        x = 0.1 * self.tenth(x) + x
+        x = self.gamma_1 * self.layer_scale(x) + x
+        x = self.end(x).mean((2, 3))
+        x = F.relu(self.narrow(F.relu(self.wide(x))) * self.gamma_2 + x)
+        return self.wide(x)
+
+
+def conv1d(inputs=8, outputs=8, size=3, act=nn.ReLU, **options):
+    layers = [nn.Conv1d(inputs, outputs, size, padding=size // 2, bias=False, **options), nn.BatchNorm1d(outputs)]
+    return nn.Sequential(*layers, *([act()] if act else []))
+
+
+class Sound(nn.Module):
+    """Convolutions along a line: plain, depthwise, strided, signed, and with a shortcut."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(conv1d(8, 8, 9, stride=2), conv1d(groups=8), conv1d(size=1, act=None))
+        self.block = nn.Sequential(conv1d(), conv1d(act=None))
+        self.end = nn.Sequential(nn.MaxPool1d(2), conv1d(groups=2), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(8, 10))
+
+    def forward(self, x):
+        x = self.stem(x.flatten(2))
+        return self.end(F.relu(self.block(x) + x))
+
+
+class Bare(nn.Module):
+    """Layers without bias and batch norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            *(bare(), nn.ReLU(), bare(), bare(groups=8), nn.ReLU6(), bare(), nn.AdaptiveAvgPool2d(1), nn.Flatten()),
+            *(nn.Linear(8, 16, bias=False), nn.Linear(16, 12, bias=False), nn.ReLU6(), nn.Linear(12, 10)),
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound)}
+IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200}  # what differs there differs rarely
 
 
 def fresh(name):

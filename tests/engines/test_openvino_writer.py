@@ -6,7 +6,8 @@ import pytest
 pytest.importorskip("openvino")
 
 from onnx_models import node, parsed, types
-from quaver.engines.openvino.writer import pad_apart, scale_apart
+from quaver.engines.openvino.runner import ov
+from quaver.engines.openvino.writer import NOTHING, _give_biases, ops, pad_apart, scale_apart, weigh_apart
 from quaver.onnx.editing import array_of
 
 
@@ -70,3 +71,61 @@ def test_factors_per_channel_are_left_to_the_layer():
     scale_apart(model.graph)
 
     assert types(model) == ["MatMul", "Mul"]
+
+
+def layer(kind, bias=None):
+    """A convolution or linear layer with two filters, and a bias if one is given."""
+    x = ops.parameter([-1, 3, 4, 4] if kind == "convolution" else [-1, 3], np.float32)
+    weight = ops.constant(np.ones([2, 3, 1, 1] if kind == "convolution" else [2, 3], np.float32))
+    if kind == "convolution":
+        result = ops.convolution(x, weight, [1, 1], [0, 0], [0, 0], [1, 1])
+    else:
+        result = ops.matmul(x, weight, False, True)
+    if bias is not None:
+        result = ops.add(
+            result,
+            ops.constant(np.array(bias, np.float32).reshape([2] + [1] * (x.output(0).partial_shape.rank.get_length() - 2))),
+        )
+    return ov.Model([result], [x], "layer")
+
+
+@pytest.mark.parametrize("kind", ["convolution", "linear"])
+@pytest.mark.parametrize(
+    ("given", "written"), [(None, [NOTHING, 0]), ([0, 0], [NOTHING, 0]), ([0, 0.5], [0, 0.5])], ids=["none", "zeros", "some"]
+)
+def test_a_layer_without_bias_gets_one_of_next_to_nothing(kind, given, written):
+    model = layer(kind, given)
+
+    _give_biases(model)
+
+    (total,) = [op for op in model.get_ordered_ops() if op.get_type_name() == "Add"]
+    assert total.input_value(1).get_node().data.flatten().tolist() == np.array(written, np.float32).tolist()
+    assert [reader.get_node().get_type_name() for reader in total.output(0).get_target_inputs()] == ["Result"]
+
+
+def test_a_product_of_two_activations_gets_no_bias():
+    x = ops.parameter([-1, 3, 3], np.float32)
+    model = ov.Model([ops.matmul(x, x, False, True)], [x], "product")
+
+    _give_biases(model)
+
+    assert "Add" not in [op.get_type_name() for op in model.get_ordered_ops()]
+
+
+def test_two_layers_with_one_weight_get_one_each():
+    model = parsed(
+        """net (float[N,2] x) => (float[N,2] y)
+        <int8[2,2] weight = {1, 2, 3, 4}, float scale = {0.1}, int8 zero = {0}>
+        {
+            first = DequantizeLinear(weight, scale, zero)
+            once = MatMul(x, first)
+            second = DequantizeLinear(weight, scale, zero)
+            y = MatMul(once, second)
+        }"""
+    )
+
+    weigh_apart(model.graph)
+
+    weights = [node(model, "DequantizeLinear", place).inputs[0] for place in (0, 1)]
+    assert weights[0] is not weights[1]
+    assert np.array_equal(*map(array_of, weights))

@@ -29,9 +29,11 @@ NOTES = {
     "written": bool,
     "constant": bool,
     **MODULE_NOTES,
+    "axis": int,
 }
 """Facts about a node's tensor. ``quantizer``: the node calls this tensor's quantizer, on a ``signed`` grid. ``written``: the
-model writes into it in place. ``constant``: it does not depend on the input."""
+model writes into it in place. ``constant``: it does not depend on the input. ``axis``: of what does not, the only axis that
+is longer than 1, counted from the end (−1 is the last); 0 where there is none."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,14 @@ def note_calls(node: fx.Node, note: str, added: Sequence[str]) -> None:
         node.meta[note] = [*calls_noted(node, note), *added]
 
 
+def axis_of(node: fx.Node) -> int | None:
+    """The one axis, counted from the end, along which a tensor that does not depend on the input varies; 0: along none.
+
+    None where it varies along several, or where that is not known.
+    """
+    return node.meta.get("axis")
+
+
 def notes_of(tensor: Any, op: Op | None = None, **facts: bool) -> dict[str, Any]:
     """The notes for a node: of its tensor, if it gives one, the op that it is, and those of the facts that hold."""
     notes: dict[str, Any] = {"dtype": tensor.dtype, "rank": tensor.dim()} if isinstance(tensor, torch.Tensor) else {}
@@ -160,7 +170,14 @@ def note_ops(graph: fx.Graph, ops: dict[fx.Node, Op]) -> None:
     for node in graph.nodes:
         facts = {"written": is_written(node), "constant": node.op == "call_function" and is_parameter(node)}
         of_modules = {key: node.meta[key] for key in MODULE_NOTES if key in node.meta}
-        node.meta = notes_of(node.meta.get("val"), ops.get(node), **facts) | of_modules
+        value = node.meta.get("val")
+        axis = _only_axis(value) if is_parameter(node) and isinstance(value, torch.Tensor) else None
+        node.meta = notes_of(value, ops.get(node), **facts) | of_modules | ({} if axis is None else {"axis": axis})
+
+
+def _only_axis(tensor: torch.Tensor) -> int | None:
+    long = [place - tensor.dim() for place, size in enumerate(tensor.shape) if size != 1]
+    return None if len(long) > 1 else next(iter(long), 0)
 
 
 def note_constants(graph: fx.Graph) -> None:

@@ -10,10 +10,12 @@ from quaver.graph.nodes import (
     Facts,
     activation_inputs,
     argument,
+    axis_of,
     calls,
     clamp_bounds,
     facts,
     facts_in,
+    is_parameter,
     is_quantize,
     ops_in,
     packet,
@@ -34,14 +36,64 @@ def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
         return None  # it normalizes by the batch at hand
     if packet(node) == "linear" and rank_of(node) not in (None, 2):
         return None  # a batch norm of (N, L, C) normalizes L, a linear layer's channels are C
-    if packet(node) == "conv_transpose2d" and argument(node, "groups") != 1:
-        return None  # its groups share the weight's steps, and batch norm has one per output channel
-    return reader
+    return None if _shares_steps(node) else reader
+
+
+class Affine(NamedTuple):
+    """A product or a sum of a tensor and a constant: a number, or a node whose tensor does not depend on the input."""
+
+    tensor: fx.Node
+    constant: fx.Node | float
+    type: str
+
+
+def affine(node: fx.Node) -> Affine | None:
+    """What a node multiplies with a constant, or adds one to; None for any other op."""
+    if not calls(node, "mul", "add") or node.kwargs:
+        return None
+    for place in (0, 1):
+        tensor, constant = node.args[place], node.args[1 - place]
+        if isinstance(tensor, fx.Node) and not is_parameter(tensor) and (is_parameter(constant) or _is_number(constant)):
+            return Affine(tensor, constant, packet(node))  # type: ignore[arg-type]
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def folded_behind(layer: fx.Node) -> list[fx.Node]:
+    """What a convolution or linear layer can do by itself of what follows, in order: each is the only reader of the last.
+
+    A batch norm, and products and sums with a constant per channel: a frozen batch norm, a layer scale.
+    """
+    found = [norm] if (norm := foldable_batch_norm(layer)) is not None else []
+    last = found[-1] if found else layer
+    while len(last.users) == 1 and _is_per_channel(next(iter(last.users)), layer):
+        (last,) = last.users
+        found.append(last)
+    return found
+
+
+def _is_per_channel(node: fx.Node, layer: fx.Node) -> bool:
+    """Whether a node is a product or a sum with a constant for each of a layer's channels, or one for all."""
+    step, rank = affine(node), rank_of(layer)
+    if step is None or rank is None or not facts(layer).is_layer or _shares_steps(layer):
+        return False
+    if not isinstance(step.constant, fx.Node):
+        return True
+    axis, own, channels = axis_of(step.constant), rank_of(step.constant), facts(layer).weight.output_axis
+    return axis in (0, channels if channels < 0 else channels - rank) and own is not None and own <= rank
+
+
+def _shares_steps(layer: fx.Node) -> bool:
+    """Whether a layer's groups share the weight's steps, so that an output channel has none of its own."""
+    return packet(layer) == "conv_transpose2d" and argument(layer, "groups") != 1
 
 
 def fused_output(node: fx.Node) -> fx.Node:
-    """The tensor that every engine writes for an op: behind its batch norm, and behind a clamp such as ReLU."""
-    last = foldable_batch_norm(node) or node
+    """The tensor that every engine writes for an op: behind what it does by itself, and behind a clamp such as ReLU."""
+    last = (folded_behind(node) or [node])[-1]
     if len(last.users) == 1:
         (reader,) = last.users
         if facts(reader).bounds is not None:
@@ -87,9 +139,16 @@ def integer_layers(graph: fx.Graph) -> list[IntegerLayer]:
 
 def ends_layer(node: Any) -> bool:
     """Whether a tensor comes out of a layer (its batch norm, its activation) and nobody else reads it."""
-    while len(node.users) == 1 and (facts(node).fused or calls(node, "batch_norm")):
-        node = node.args[0]
-    return len(node.users) == 1 and facts(node).is_layer
+    steps: set[fx.Node] = set()  # to be done by the layer itself
+    while len(node.users) == 1:
+        if (step := affine(node)) is not None:
+            steps.add(node)
+            node = step.tensor
+        elif facts(node).fused or calls(node, "batch_norm"):
+            node = node.args[0]
+        else:
+            break
+    return len(node.users) == 1 and facts(node).is_layer and steps.issubset(folded_behind(node))
 
 
 def never_negative(nodes: Iterable[fx.Node]) -> set[fx.Node]:

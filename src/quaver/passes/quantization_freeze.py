@@ -24,8 +24,8 @@ from quaver.graph.nodes import (
     rank_of,
     tensor_notes,
 )
-from quaver.graph.patterns import foldable_batch_norm
-from quaver.int8.kernels import fold_batch_norm
+from quaver.graph.patterns import folded_behind
+from quaver.int8.folding import fold_of
 from quaver.operators import channel_axis
 from quaver.passes.base import SaidTypes
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
@@ -49,8 +49,9 @@ class QuantizationFreezePass(SaidTypes):
     """Rewrite ``bn(conv(fq(x), fq(w)))`` as ``conv(dequantize(quantize(x)), dequantize(integers), bias)``.
 
     Weights become integers of the 8-bit range, stored as float32, their thresholds taken from the weights as they are.
-    Batch norm goes into the weight's step and the bias: ``scale·γ/σ``, with the integers' sign turned where γ < 0. No
-    integer changes, so the output is that of the prepared program in evaluation, bit for bit.
+    Batch norm goes into the weight's step and the bias: ``scale·γ/σ``, with the integers' sign turned where γ < 0; so do
+    products and sums with a constant per channel. No integer changes, so the output is that of the prepared program in
+    evaluation, bit for bit.
     """
 
     needs: ClassVar = (Stage.PREPARED,)
@@ -236,23 +237,18 @@ class _Freezing:
         return nodes[result]
 
     def freeze_weight(self, op_node: fx.Node, weight: fx.Node) -> None:
-        """Integers, step and bias of one op, its batch norm included."""
+        """Integers, step and bias of one op, with what it does by itself of what follows."""
         op = op_of(op_node)
         name = quantizer_of(weight)
         quantizer = self.program.quantizer(name)
         parameter = read(self.program, self.program.placements.weights[name])
         integers, scale = quantizer.integers(parameter)
         axis = channel_axis(op.type) % parameter.dim()
-        norm = foldable_batch_norm(op_node)
-        if norm is not None:
-            statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var")]
-            given = (argument(op_node, "bias"), *statistics)
-            values: list[Any] = [node if node is None else read(self.program, node.target) for node in given]
-            factor, bias = fold_batch_norm(scale, *[*values, argument(norm, "eps")])
+        if behind := folded_behind(op_node):
+            factor, bias = self.folded(op_node, behind, scale)
             integers, scale = turn_sign(integers, scale, factor, axis)
-            self.set_bias(op_node, self.store(f"{op.name}.bias", bias))
-            norm.replace_all_uses_with(op_node)
-            self.graph.erase_node(norm)
+            if bias is not None:
+                self.set_bias(op_node, self.store(f"{op.name}.bias", bias.expand(integers.shape[axis])))
         with self.graph.inserting_before(op_node):
             title = self.program.placements.weights[name]
             float_readers = [user for user in weight.args[0].users if not is_fake_quant(user)]  # type: ignore[union-attr]
@@ -260,6 +256,26 @@ class _Freezing:
             step = self.store(f"{op.name}.weight_scale", scale) if scale.dim() else float(scale)
             dequantized = dequantize_weight(self.graph, stored, step, axis, quantizer.grid)
         op_node.replace_input_with(weight, dequantized)
+
+    def folded(self, op_node: fx.Node, behind: list[fx.Node], scale: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Step and bias of an op that does the work of the nodes behind it, which go."""
+        bias = self.constant(argument(op_node, "bias"))
+        for node in behind:
+            kernel, constants = fold_of(node)
+            scale, bias = kernel(scale, bias, *map(self.constant, constants))
+        behind[-1].replace_all_uses_with(op_node)
+        for node in reversed(behind):
+            self.graph.erase_node(node)
+        return scale, bias
+
+    def constant(self, value: Any) -> Any:
+        """A value that does not depend on the input: read from the program, or computed from what is."""
+        if not isinstance(value, fx.Node):
+            return value
+        if value.op == "get_attr":
+            return read(self.program, str(value.target))
+        args, kwargs = fx.map_arg((value.args, value.kwargs), self.constant)
+        return value.target(*args, **kwargs)  # type: ignore[operator]
 
     def set_bias(self, node: fx.Node, bias: fx.Node) -> None:
         node.args = (*node.args[:2], bias, *node.args[3:])
@@ -283,7 +299,7 @@ class _Freezing:
     def keep_the_rest(self) -> None:
         """Copy what float ops read; drop what nobody reads any more."""
         for node in reversed(list(self.graph.nodes)):
-            if node.op == "get_attr" and not node.users:
+            if is_parameter(node) and not node.users:
                 self.graph.erase_node(node)
         for node in self.graph.nodes:
             if node.op != "get_attr" or node.target in self.stored:

@@ -1,7 +1,7 @@
 """Why an op that was not quantized is float."""
 
 from quaver.graph.nodes import OpNode
-from quaver.graph.patterns import foldable_batch_norm
+from quaver.graph.patterns import folded_behind
 from quaver.program.reason import Because, ComputedWith, Folded, NotListed, Reason
 
 
@@ -9,14 +9,16 @@ def why_float(ops: dict[str, OpNode], quantized: frozenset[str], declined: dict[
     """Why ops were ``declined``, and a reason for every other one that is not quantized."""
     reasons = dict(declined)
     by_node = {ops[name].node: name for name in quantized}
+    folded = {node: name for layer, name in by_node.items() for node in folded_behind(layer)}
+    by_node |= folded
     for name, op in ops.items():
+        if op.node in folded:
+            reasons[name] = Folded(folded[op.node])
+            continue
         if name in quantized or name in reasons:
             continue
         before = next(iter(op.node.all_input_nodes), None)
-        if op.type == "batch_norm" and before in by_node and foldable_batch_norm(before) is op.node:
-            reasons[name] = Folded(by_node[before])
-            by_node[op.node] = by_node[before]
-        elif op.facts.fused and before in by_node and len(before.users) == 1:
+        if op.facts.fused and before in by_node and len(before.users) == 1:
             reasons[name] = ComputedWith(by_node[before])
         elif op.type == "batch_norm":
             reasons[name] = Because("not folded: no quantized convolution gives it its input and nobody else")

@@ -42,7 +42,7 @@ class Because(Reason):
 
 @dataclass(frozen=True)
 class Folded(Reason):
-    """A batch norm, gone into the weight's step and the bias of its ``host``."""
+    """A batch norm, a product or a sum with a constant, gone into the weight's step and the bias of its ``host``."""
 
     sentence = "folded into {host!r}"
     host: str

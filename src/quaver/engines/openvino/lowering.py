@@ -11,9 +11,10 @@ from typing import Any
 from torch import fx
 
 from quaver.graph.nodes import Facts, argument, is_parameter, is_signed, stored_weight
-from quaver.graph.patterns import ends_layer, foldable_batch_norm, on_integers
+from quaver.graph.patterns import ends_layer, folded_behind, on_integers
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
+from quaver.int8.folding import fold_of
 from quaver.quantizers.arithmetic import dequantize
 
 _HARD = {"hard_swish": kernels.hard_swish, "hard_sigmoid": kernels.hard_sigmoid}
@@ -78,8 +79,11 @@ class OpenVINOLowering(Lowering):
         return self.spared(self.copy(node))
 
     def in_steps(self, x: Any, rounded: fx.Node) -> tuple[Any, ...]:
-        """A tensor to be quantized, how it will be stored, and the step it is counted in if it is."""
-        return (self.sums[x][0], self.shifted(rounded), *self.sums[x][1:]) if x in self.sums else (x, self.shifted(rounded))
+        """A tensor to be quantized, whether 128 is added first, and the step it is counted in if it is."""
+        if x in self.sums:
+            return (self.sums[x][0], self.shifted(rounded), *self.sums[x][1:])
+        # an input is rounded by a kernel of its own, which always adds it, and takes it off again for who reads it signed
+        return (x, x.op == "placeholder" or self.shifted(rounded))
 
     def added(self, node: fx.Node) -> fx.Node | None:
         """An addition to a convolution's output, which engines do in steps of the quantized operand."""
@@ -96,9 +100,8 @@ class OpenVINOLowering(Lowering):
 
     def adds_in_place(self, convolved: fx.Node, shortcut: fx.Node) -> bool:
         """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads it."""
-        while not self.facts[convolved].is_layer:  # its batch norm, its activation
-            convolved = convolved.args[0]  # type: ignore[assignment]
-        return convolved.args[0] is not shortcut
+        layer = self.layer_of(convolved)
+        return layer is not None and layer.args[0] is not shortcut
 
     def shifted(self, node: fx.Node, convolved: bool | None = None) -> bool:
         """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights.
@@ -133,11 +136,16 @@ class OpenVINOLowering(Lowering):
 
     def by_convolution(self, x: Any) -> bool:
         """Whether a convolution gives ``x``, with its batch norm, an activation or a sum; a linear layer is none."""
+        layer = self.layer_of(x)
+        return layer is not None and self.facts[layer].kind == "convolution"
+
+    def layer_of(self, x: Any) -> fx.Node | None:
+        """The layer that gives ``x``, with what it does by itself, an activation or a sum; None if there is none."""
         while x in self.convolved or x in self.sums:
             if self.facts[x].is_layer:
-                return self.facts[x].kind == "convolution"
+                return x  # type: ignore[no-any-return]
             x = next((operand for operand in x.args[:2] if operand in self.convolved or operand in self.sums), None)
-        return False
+        return None
 
     def relu(self, node: fx.Node) -> fx.Node:
         """A ReLU of such a sum, in the same steps."""
@@ -146,25 +154,26 @@ class OpenVINOLowering(Lowering):
         return self.spared(self.call(dequantize, *self.sums[node][:2]))
 
     def biased(self, node: fx.Node) -> fx.Node:
-        """A convolution or linear layer, with its batch norm."""
+        """A convolution or linear layer, with what it does by itself of what follows."""
         weight, weight_scale = self.integers[node.args[1]]  # type: ignore[index]
         x, x_scale = self.integers.get(node.args[0], (node.args[0], 1.0))  # type: ignore[arg-type]
-        norm = foldable_batch_norm(node)
+        steps = folded_behind(node)
         bias, arguments, channels = argument(node, "bias"), tuple(node.args[3:]), self.facts[node].weight.output_axis
-        if norm is not None:
-            statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var", "eps")]
-            folded = self.call(kernels.fold_batch_norm, weight_scale, bias, *map(self.early, statistics))
+        for step in steps:
+            kernel, constants = fold_of(step)
+            folded = self.call(kernel, weight_scale, bias, *map(self.early, constants))
             weight_scale, bias = self.call(operator.getitem, folded, 0), self.call(operator.getitem, folded, 1)
         result = self.call(kernels.rescaled, node.target, x, weight, x_scale, weight_scale, bias, channels, arguments)
         if node.args[0] in self.integers:
-            self.convolved.add(norm or node)
-        if norm is not None:
-            self.copies[norm] = result
+            self.convolved.update((node, *steps))
+        self.copies.update(dict.fromkeys(steps, result))
         return result
 
     def early(self, value: Any) -> Any:
         """Make sure a value is there already: statistics may stand further down than the convolution."""
         if isinstance(value, fx.Node) and value not in self.copies:
+            for source in value.all_input_nodes:
+                self.early(source)
             self.copies[value] = self.copy(value)
         return value
 

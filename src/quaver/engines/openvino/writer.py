@@ -43,6 +43,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
     """Write ``path`` (.xml) and its weights beside it; ``origin`` goes into the model's runtime information."""
     model = shared_model(program, options.shared)
     take_bytes(model, program, options.image)
+    weigh_apart(model.graph)
     pad_apart(model.graph)
     scale_apart(model.graph)
     try:
@@ -66,6 +67,19 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
 
 def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[-1]
+
+
+def weigh_apart(graph: ir.Graph) -> None:
+    """Give every layer a weight of its own, where several share one: OpenVINO runs those in float (seen in 2026.4).
+
+    What is written twice is stored once, for its writer looks for equal constants.
+    """
+    known: set[ir.Value] = set()
+    for node in [node for node in graph if node.op_type == "DequantizeLinear" and is_constant(node.inputs[0])]:
+        weight = operand(node)
+        if weight in known:
+            node.replace_input_with(0, constant(graph, weight.name, array_of(weight)))
+        known.add(weight)
 
 
 def pad_apart(graph: ir.Graph) -> None:
@@ -175,21 +189,48 @@ def _reaches_convolution(op: ov.Node) -> bool:
 
 
 def _give_biases(model: ov.Model) -> None:
-    """Give a bias to convolutions that have none where what they give is rounded for one reader and not for another.
+    """Give layers that have no bias, or zeros for one, a bias of next to nothing in their first channel.
 
-    OpenVINO takes the steps of the weights into the rounding, and multiplies by them in the convolution, too (seen in
-    2026.4): what is rounded is next to zero. It does not look past a bias.
+    Without one OpenVINO takes the steps of the weights into the rounding behind the layer: it multiplies once where the
+    simulation does twice. Where the tensor is also read unrounded it multiplies in the layer, too, and what is rounded is
+    next to zero (both seen in 2026.4). A bias that all channels have alike it takes into the rounding first.
     """
-    for op in model.get_ordered_ops():
-        if op.get_type_name() not in CONVOLUTIONS + TRANSPOSED:
+    for layer in model.get_ordered_ops():
+        if layer.get_type_name() not in CONVOLUTIONS + TRANSPOSED and not _is_linear(layer):
             continue
-        output = op.output(0)
+        output = layer.output(0)
         readers = output.get_target_inputs()
-        rounds = {reader.get_node().get_type_name() == "FakeQuantize" for reader in readers}
-        if rounds == {True, False}:
-            shape = [1] * output.get_partial_shape().rank.get_length()
-            _hand_over(output, readers, ops.add(output, ops.constant(np.full(shape, NOTHING))).output(0))
+        biases = [bias for reader in readers if (bias := _added_constant(reader.get_node())) is not None]
+        if not biases:
+            _hand_over(output, readers, ops.add(output, _next_to_nothing(layer)).output(0))
+        for bias in biases:
+            if not bias.get_source_output().get_node().data.any():
+                bias.replace_source_output(_next_to_nothing(layer).output(0))
     model.validate_nodes_and_infer_types()
+
+
+def _is_linear(op: ov.Node) -> bool:
+    """Whether an op is a matrix product with a weight."""
+    if op.get_type_name() != "MatMul":
+        return False
+    weight = op.input_value(1).get_node()
+    while weight.get_type_name() in ("Convert", "Multiply", "Transpose"):
+        weight = weight.input_value(0).get_node()
+    return bool(weight.get_type_name() == "Constant")
+
+
+def _added_constant(op: ov.Node) -> ov.Input | None:
+    """The input of a sum that is a constant; None for any other op."""
+    constants = [port for port in op.inputs() if port.get_source_output().get_node().get_type_name() == "Constant"]
+    return constants[0] if op.get_type_name() == "Add" and constants else None
+
+
+def _next_to_nothing(layer: ov.Node) -> ov.Node:
+    sizes = layer.get_output_partial_shape(0)
+    axis, behind = (-1, 0) if layer.get_type_name() == "MatMul" else (1, sizes.rank.get_length() - 2)
+    bias = np.zeros(sizes[axis].get_length(), np.float32)
+    bias[0] = NOTHING
+    return ops.constant(bias.reshape(-1, *[1] * behind))
 
 
 def _hand_over(old: ov.Output, readers: set[ov.Input], new: ov.Output) -> None:
