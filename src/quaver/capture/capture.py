@@ -55,7 +55,7 @@ def capture_modes(
     _check_names(model)
 
     exported: dict[str, Exported] = {}
-    with _modes_restored(model):
+    with _left_as_it_was(model):
         for mode in modes:
             model.train(mode == TRAIN)
             try:
@@ -66,8 +66,7 @@ def capture_modes(
                 # torch's own frames say nothing to the model's author; the place is in the message
                 raise explain(model, error) from error.with_traceback(None)
 
-    shapes = {name: tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    naming = Naming(shapes)
+    naming = Naming()
     for mode, trace in exported.items():
         _clean(trace.graph, evaluation=mode == EVAL)
         functionalize(trace.graph)
@@ -103,13 +102,16 @@ def _batched(tensors: list[Tensor]) -> list[bool]:
 
 
 @contextmanager
-def _modes_restored(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
+def _left_as_it_was(model: nn.Module) -> Iterator[None]:
+    """The attributes of all modules, their modes among them, are put back: a forward may leave a tracer's tensors there."""
+    before = [(module, dict(module.__dict__)) for module in model.modules()]
     try:
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module, attributes in before:
+            for name in module.__dict__.keys() - attributes.keys():
+                del module.__dict__[name]
+            module.__dict__.update(attributes)
 
 
 def _clean(graph: fx.Graph, *, evaluation: bool) -> None:

@@ -5,6 +5,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import torch
 from torch import Tensor, fx, nn
@@ -80,7 +81,8 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
 def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProgram:
     shapes = (tuple({0: Dim.AUTO} if is_free else None for is_free in free),)
     # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
-    with traceback.preserve_node_meta(), without_logs(logging.CRITICAL), redirect_stderr(StringIO()):
+    with traceback.preserve_node_meta(), without_logs(logging.CRITICAL), redirect_stderr(StringIO()), catch_warnings():
+        filterwarnings("ignore", "The tensor attribute", UserWarning)  # a pruned layer's weight, say: `capture` puts it back
         traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
     _free_shapes(traced)
     return traced

@@ -14,6 +14,7 @@ from quaver.config.quantization_options import ActivationOptions, WeightOptions,
 from quaver.errors import ConversionError, StageError
 from quaver.graph.nodes import (
     argument,
+    behind,
     copy_graph,
     is_fake_quant,
     is_op,
@@ -34,7 +35,7 @@ from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
 from quaver.program.reason import Because
 from quaver.program.record import OpRecord
-from quaver.program.views import Executable, parent_module, read, set_submodule
+from quaver.program.views import Executable, parent_module, read, set_submodule, value_of
 from quaver.quantizers import CustomQuantizer, Observer, Quantizer
 from quaver.quantizers.on_grid import OffGridError
 
@@ -151,7 +152,7 @@ def plain_form(program: Program, name: str, custom: CustomQuantizer, rank: int, 
     if name not in program.placements.weights:
         return custom.plain_activation(rank, device)
     custom = copy.deepcopy(custom).eval()
-    values = custom(read(program, program.placements.weights[name])).detach().float()
+    values = custom(program.weight(name)).detach().float()
     plain = custom.plain_weight(values)
     plain.preprocess = custom
     return plain
@@ -199,7 +200,7 @@ class _Freezing:
             if is_fake_quant(node) and is_parameter(node.args[0]):
                 for reader in list(node.users):
                     self.freeze_weight(reader, node)
-                self.graph.erase_node(node)
+                self.erase_with_sources(node)
             elif is_fake_quant(node):
                 self.freeze_activation(node)
         self.keep_the_rest()
@@ -240,26 +241,31 @@ class _Freezing:
         op = op_of(op_node)
         name = quantizer_of(weight)
         quantizer = self.program.quantizer(name)
-        parameter = read(self.program, self.program.placements.weights[name])
-        integers, scale = quantizer.integers(parameter)
-        axis = channel_axis(op.type) % parameter.dim()
+        integers, scale = quantizer.integers(self.program.weight(name))
+        axis = channel_axis(op.type) % integers.dim()
         norm = foldable_batch_norm(op_node)
         if norm is not None:
             statistics = [argument(norm, key) for key in ("weight", "bias", "running_mean", "running_var")]
             given = (argument(op_node, "bias"), *statistics)
-            values: list[Any] = [node if node is None else read(self.program, node.target) for node in given]
+            values: list[Any] = [node if node is None else value_of(self.program, node) for node in given]
             factor, bias = fold_batch_norm(scale, *[*values, argument(norm, "eps")])
             integers, scale = turn_sign(integers, scale, factor, axis)
             self.set_bias(op_node, self.store(f"{op.name}.bias", bias))
             norm.replace_all_uses_with(op_node)
             self.graph.erase_node(norm)
         with self.graph.inserting_before(op_node):
-            title = self.program.placements.weights[name]
+            title = self.program.placements.weights[name] or name
             float_readers = [user for user in weight.args[0].users if not is_fake_quant(user)]  # type: ignore[union-attr]
             stored = self.store(f"{title}_integers" if float_readers else title, integers)
             step = self.store(f"{op.name}.weight_scale", scale) if scale.dim() else float(scale)
             dequantized = dequantize_weight(self.graph, stored, step, axis, quantizer.grid)
         op_node.replace_input_with(weight, dequantized)
+
+    def erase_with_sources(self, node: fx.Node) -> None:
+        """Take out a node, and what nobody reads then of all that computed its input from the model's tensors."""
+        for source in reversed(behind(node)):
+            if not source.users:
+                self.graph.erase_node(source)
 
     def set_bias(self, node: fx.Node, bias: fx.Node) -> None:
         node.args = (*node.args[:2], bias, *node.args[3:])

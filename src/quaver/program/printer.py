@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from quaver.operators import WEIGHTED
-from quaver.program.reason import ComputedWith, Folded
+from quaver.program.reason import ONLY_IN_TRAINING, ComputedWith, Folded
 from quaver.program.record import OpRecord
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def _headline(records: list[OpRecord]) -> str:
     others = [record for record in records if record.type not in WEIGHTED]
     int8 = sum(record.quantized for record in others)
     folded = sum(isinstance(record.why, Folded | ComputedWith) for record in others)
-    parts = {"other ops in int8": int8, "folded": folded, "in float": len(others) - int8 - folded}
+    only_trained = sum(record.why == ONLY_IN_TRAINING for record in others)
+    parts = {"other ops in int8": int8, "folded": folded, "in float": len(others) - int8 - folded - only_trained}
     rest = [f"{count} {what}" for what, count in parts.items() if count]
     return ", ".join(
         [f"{sum(record.quantized for record in layers)} of {len(layers)} convolutions and linear layers in int8", *rest]

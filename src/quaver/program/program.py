@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 
 from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import QuaverWarning, StageError
-from quaver.graph.nodes import Op, copy_graph, is_op, op_of
+from quaver.graph.nodes import Op, copy_graph, is_op, op_of, quantizer_of
 from quaver.program.empty import empty_shape
 from quaver.program.history import PassApplied
 from quaver.program.placements import Placements
@@ -20,7 +20,7 @@ from quaver.program.reason import Because
 from quaver.program.record import OpRecord
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
-from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, view
+from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, value_of, view
 from quaver.quantizers import Observer, Quantizer
 
 TRAIN, EVAL = "train", "eval"
@@ -223,6 +223,15 @@ class Program(nn.Module):
         assert isinstance(module, Quantizer)
         return module
 
+    def weight(self, name: str) -> Tensor:
+        """The weight that the quantizer of this name rounds, as it is now: a parameter, or what the model computes."""
+        path = self.placements.weights[name]
+        if path:
+            return read(self, path)  # type: ignore[no-any-return]
+        rounding = next(node for node in self.graphs[EVAL].nodes if quantizer_of(node) == name)
+        with torch.no_grad():
+            return value_of(self, rounding.args[0])  # type: ignore[arg-type,no-any-return]
+
     def quantizer_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that quantizers and custom functions brought along, for an optimizer group of their own."""
         for _, quantizer in self.quantizers():
@@ -277,11 +286,10 @@ class Program(nn.Module):
         return Because("the program is not quantized yet" if is_float else "no pass was asked to quantize it")
 
     def _threshold(self, name: str) -> list[float]:
-        weight = self.placements.weights.get(name)
         quantizer = self.quantizer(name)
         with torch.no_grad():
-            if weight is not None:  # from the weight as it is, not from the last forward
-                return quantizer.range_for(read(self, weight), None)[0].flatten().tolist()  # type: ignore[no-any-return]
+            if name in self.placements.weights:  # from the weight as it is, not from the last forward
+                return quantizer.range_for(self.weight(name), None)[0].flatten().tolist()  # type: ignore[no-any-return]
             seen = quantizer.seen
             return [] if seen is not None and not seen else quantizer.threshold.flatten().tolist()  # type: ignore[no-any-return]
 
