@@ -54,6 +54,15 @@ def test_a_sum_with_a_parameter_or_another_tensor_is_no_scaling(graph, x):
     assert type_of(graph.call_function(aten.add.Tensor, (x, stored(graph)))) == "elementwise_add"
 
 
+@pytest.mark.parametrize("number", [aten.sym_size.int, aten.item.default, operator.mul])
+def test_numbers_are_no_tensors_to_compute_on(graph, x, number):
+    factor = graph.call_function(number, (x, 0))
+    product = graph.call_function(aten.mul.Tensor, (x, factor))
+
+    assert activation_inputs(product) == [x]
+    assert type_of(product) == "scale"
+
+
 def test_a_weight_is_what_the_model_stores_or_computes_from_that(graph, x):
     weight = stored(graph)
     computed = graph.call_function(aten.relu.default, (weight,))

@@ -1,6 +1,7 @@
 """``quaver.capture``: a model and an example of its inputs become a Program."""
 
 import inspect
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,11 +13,12 @@ from quaver.capture.explain import explain
 from quaver.capture.functionalize import functionalize, mark_written
 from quaver.capture.naming import Naming
 from quaver.capture.tracing import Exported, export
-from quaver.errors import CaptureError, InputError
+from quaver.errors import CaptureError, InputError, QuaverWarning
 from quaver.garbage import without_collecting
 from quaver.graph.nodes import packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
+from quaver.program.finite import not_finite
 from quaver.program.signature import step_of
 from quaver.program.views import uncompiled, view
 
@@ -71,6 +73,7 @@ def capture_modes(
         _clean(trace.graph, evaluation=mode == EVAL)
         functionalize(trace.graph)
         mark_written(trace.graph)
+        _drop_unread(trace.graph, evaluation=mode == EVAL)
         follow_input(trace.graph)
         naming.tag(trace.graph)
 
@@ -83,7 +86,19 @@ def capture_modes(
     )
     _add_constants(program, exported)
     program.training = model.training
+    _warn_of_not_finite(program)
     return program
+
+
+def _warn_of_not_finite(program: Program) -> None:
+    bad = not_finite(program)
+    if bad:
+        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        warnings.warn(
+            f"capture: {bad[0]!r}{more} hold NaN or Inf, and so will every output: load other weights.",
+            QuaverWarning,
+            stacklevel=5,  # who called capture
+        )
 
 
 def _check_names(model: nn.Module) -> None:
@@ -125,8 +140,12 @@ def _clean(graph: fx.Graph, *, evaluation: bool) -> None:
             graph.erase_node(node)
         elif name.startswith("_assert") and not node.users:
             graph.erase_node(node)
+
+
+def _drop_unread(graph: fx.Graph, *, evaluation: bool) -> None:
+    """Drop what nobody reads, as files do; in training only tensors, for a batch norm there still learns its statistics."""
     for node in reversed(list(graph.nodes)):
-        if node.op == "get_attr" and not node.users:
+        if not node.users and (node.op == "get_attr" or (evaluation and not node.is_impure())):
             graph.erase_node(node)
 
 

@@ -111,7 +111,11 @@ def _free_batches(traced: ExportedProgram) -> list[bool]:
 
 
 def _is_free(size: int | torch.SymInt) -> bool:
-    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+    """Whether a size may be any: what the trace took for granted of it holds of others, too, odd ones among them."""
+    if not isinstance(size, torch.SymInt) or size.node.maybe_as_int() is not None:
+        return False
+    guards = [guard.expr for guard in size.node.shape_env.guards]
+    return all(guard.subs(dict.fromkeys(guard.free_symbols, other)) != False for guard in guards for other in (3, 5, 7))  # noqa: E712
 
 
 def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Exported:

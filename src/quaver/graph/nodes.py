@@ -6,6 +6,7 @@ table: `ops_in` of the ops, `facts_in` of all nodes.
 """
 
 import math
+import operator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -251,7 +252,14 @@ def activation_inputs(node: fx.Node) -> list[fx.Node]:
     """The tensors an op computes on, in order; weights, biases and shape numbers are not among them."""
     operands = facts(node).operands
     tensors: Any = node.args[:operands] if operands else node.args[0]
-    return [value for value in tensors if isinstance(value, fx.Node) and not is_parameter(value)]
+    return [value for value in tensors if isinstance(value, fx.Node) and not is_parameter(value) and not is_number(value)]
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether a graph value is no tensor: a size, what ``item()`` gives, or arithmetic on such."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    return facts(node).kind == "shape" or not isinstance(node.target, torch._ops.OpOverload)
 
 
 def reads_parameter(node: fx.Node) -> bool:
@@ -263,7 +271,8 @@ def op_types(graph: fx.Graph) -> dict[fx.Node, str]:
     """The types of the ops of a graph as it was captured, in order."""
     types: dict[fx.Node, str] = {}
     for node in graph.nodes:
-        weights = [tuple(value.meta["val"].shape) for value in node.args[1:2] if is_parameter(value)]
+        given = [value.meta.get("val") for value in node.args[1:2] if is_parameter(value)]
+        weights = [tuple(value.shape) for value in given if isinstance(value, torch.Tensor)]
         if node.op == "call_function" and (op_type := type_of(node, *weights)) is not None:
             types[node] = op_type
     return types
