@@ -261,3 +261,16 @@ def test_weights_that_are_not_finite_are_warned_of():
 
     with pytest.warns(QuaverWarning, match="'0.bias' hold NaN or Inf"):
         quaver.capture(model, (torch.zeros(2, 3, 8, 8),))
+
+
+def test_the_models_plain_attributes_are_the_programs_at_every_stage(images):
+    """Ultralytics asks a model for its names, Hugging Face for its config."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    model.names, model.stage = {0: "cat"}, "the model's own"
+    program = quaver.quant_aware(model, example_inputs=(images,))
+    program(images)
+
+    frozen = quaver.convert(copy.deepcopy(program).eval())
+
+    assert program.names is frozen.names is model.names
+    assert frozen.stage is quaver.Stage.FROZEN

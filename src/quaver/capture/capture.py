@@ -83,6 +83,7 @@ def capture_modes(
         view(model),
         {mode: trace.graph for mode, trace in exported.items()},
         Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
+        attributes={name: value for name, value in vars(model).items() if not name.startswith("_")},
     )
     _add_constants(program, exported)
     program.training = model.training

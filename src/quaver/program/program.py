@@ -4,7 +4,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -26,7 +26,7 @@ from quaver.quantizers import Observer, Quantizer
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
-    | {"_compiled", "_quantizer_optimizer"}
+    | {"_compiled", "_quantizer_optimizer", "attributes"}
 )
 
 
@@ -34,12 +34,16 @@ class Program(nn.Module):
     """A captured model: a training and an evaluation graph over one set of tensors.
 
     It is used like the model it came from. ``.train()`` and ``.eval()`` choose the graph; ``state_dict()`` has the
-    model's own names, and the quantizers' beside them; parameters and buffers *are* the model's.
+    model's own names, and the quantizers' beside them; parameters and buffers *are* the model's. The model's plain
+    attributes (``names``, ``config``), by which other libraries know it, are the program's, too, as long as it is not saved.
 
     In evaluation, quantized ops run in the arithmetic of an engine: integers are convolved and rescaled once. A prepared
     program has the default engine's, and so has a frozen one that is meant for it: what is measured on the one is what the
     other computes, bit for bit. Meant for another engine, the frozen one computes as that engine does.
     """
+
+    accepts_loss_kwargs: ClassVar = False
+    """What Hugging Face's Trainer asks before it gives more than the data: a graph takes what it was captured with."""
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class Program(nn.Module):
         records: tuple[OpRecord, ...] = (),
         history: tuple[PassApplied, ...] = (),
         for_test: bool = False,
+        attributes: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self._compiled: dict[str, Executable] = {}
@@ -69,6 +74,8 @@ class Program(nn.Module):
         self.training = stage.trains and not for_test
         self.optimizer_func: Any = None
         self._quantizer_optimizer: Any = None
+        self.attributes = {name: value for name, value in (attributes or {}).items() if not hasattr(self, name)}
+        self.__dict__.update(self.attributes)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module, but a program's own fields stay its own where the model has a child of that name."""
@@ -188,6 +195,7 @@ class Program(nn.Module):
             "records": self.records,
             "history": self.history,
             "for_test": self.for_test,
+            "attributes": self.attributes,
         }
         twin = Program(tensors or self, graphs, self.signature, **(fields | changes))
         twin.training = self.training and twin.stage.trains and not twin.for_test
@@ -295,16 +303,24 @@ class Program(nn.Module):
 
     def unseen(self) -> list[str]:
         """Names of the quantized tensors that have not seen any data."""
+        return [name for name, seen in self._seen().items() if not seen]
+
+    def _seen(self) -> dict[str, bool]:
+        """Whether the quantized tensors whose range comes from data have seen any, by name."""
         rounding = [(name, q) for name, q in self.quantizers() if not isinstance(q, Observer)]
         states = {name: q.seen for name, q in rounding if name not in self.placements.weights}
         seen_tensors = {name: seen for name, seen in states.items() if isinstance(seen, Tensor)}
         flags = torch.stack(list(seen_tensors.values())).tolist() if seen_tensors else []
-        return [name for name, seen in zip(seen_tensors, flags, strict=True) if not seen]
+        return dict(zip(seen_tensors, flags, strict=True))
 
     def _report(self) -> None:
-        """Name the tensors that saw no data, or NaN or Inf; asked once per switch to evaluation: training pays nothing."""
-        unseen = [name for name in self.unseen() if self.quantizer(name).quantizing]
-        if unseen:
+        """Name the tensors that saw NaN or Inf, or no data where others did; asked once per switch: training pays nothing.
+
+        Where none did, training has not begun: a copy for averages was made, or a trainer tries its loop. `convert` refuses.
+        """
+        seen = self._seen()
+        unseen = [name for name in seen if not seen[name] and self.quantizer(name).quantizing]
+        if unseen and any(seen.values()):
             warnings.warn(
                 f"{len(unseen)} quantizers, {unseen[0]!r} first, saw no data yet and let values pass unrounded: what is "
                 "evaluated now is partly the float model. Run training batches through program.train() first.",
