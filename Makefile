@@ -3,13 +3,14 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ECOSYSTEM := .venv-ecosystem
 INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
 PYTEST = $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-.PHONY: help demo lint check test cpp docs clean
+.PHONY: help demo lint check test cpp docs ecosystem clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-8s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "%-10s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## train, quantize, convert and compare a MobileNetV1
 	$(BIN)/quaver demo --out demo_out
@@ -35,6 +36,15 @@ cpp: $(READY) ## the C++ tester, into cpp/build
 docs: $(VENV)/.ready-docs ## the site, into site/; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+ecosystem: $(ECOSYSTEM)/.ready ## the libraries that people train with, in an environment of their own; prints the table of docs/results.md
+	$(ECOSYSTEM)/bin/python tests/ecosystem/run.py
+
+$(ECOSYSTEM)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(ECOSYSTEM)
+	$(ECOSYSTEM)/bin/python -m pip install --quiet --constraint constraints.txt --editable . \
+		accelerate lightning segmentation_models_pytorch timm torchvision transformers ultralytics
+	touch $@
+
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) ".[dev]"
@@ -46,4 +56,4 @@ $(VENV)/.ready-%: $(READY)
 	touch $@
 
 clean: ## all that these commands have made
-	rm -rf $(VENV) demo_out site build cpp/build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(ECOSYSTEM) demo_out site build cpp/build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

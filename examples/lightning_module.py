@@ -34,9 +34,7 @@ class Digits(lightning.LightningModule):
 
 
 module = Digits()
-trainer = lightning.Trainer(
-    max_epochs=5, accelerator="cpu", logger=False, enable_checkpointing=False, num_sanity_val_steps=0
-)
+trainer = lightning.Trainer(max_epochs=5, accelerator="cpu", logger=False, enable_checkpointing=False)
 trainer.fit(module, DataLoader(train, 32, shuffle=True, drop_last=True), DataLoader(test, len(test)))
 int8 = quaver.convert(module.model)  # ←
 

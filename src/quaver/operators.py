@@ -154,7 +154,7 @@ OPS: dict[str, OpFacts] = {
 BY_PREFIX: dict[str, OpFacts] = {
     "quantize_per_": OpFacts(kind="quantize"),
     "dequantize_per_": OpFacts(kind="dequantize"),
-    **dict.fromkeys(("sym_", "_assert"), OpFacts(kind="shape")),
+    **dict.fromkeys(("sym_", "_assert", "item", "_local_scalar_dense"), OpFacts(kind="shape")),
 }
 """Rows for families of ops that are no op to a model's author."""
 

@@ -62,7 +62,7 @@ def test_an_example_may_be_a_tensor_without_a_tuple(net, images):
 
 
 class FixedBatch(nn.Module):
-    """Runs with four images only, in one of several ways."""
+    """Runs with four images only, or with an even number, in one of several ways."""
 
     def __init__(self, way):
         super().__init__()
@@ -91,7 +91,11 @@ def by_unpacking(x):
     return one + two + three + four
 
 
-WAYS = [by_a_view, by_a_constant, by_a_check, by_unpacking]
+def by_pairs(x):
+    return x.reshape(-1, 2, 192).sum(1)
+
+
+WAYS = [by_a_view, by_a_constant, by_a_check, by_unpacking, by_pairs]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -108,6 +112,14 @@ def test_a_fixed_batch_size_refuses_others(images, way):
 
     with pytest.raises(InputError, match=r"input 'x': shape \(2, 3, 8, 8\) does not fit the captured \(4, 3, 8, 8\)"):
         program(images[:2])
+
+
+def test_a_batch_that_is_merged_with_another_dimension_and_split_again_is_free():
+    class Frames(nn.Module):
+        def forward(self, x):
+            return x.flatten(0, 1).relu().unflatten(0, x.shape[:2]).sum(1)
+
+    assert quaver.capture(Frames(), (torch.zeros(2, 4, 3),)).signature.dynamic_batch
 
 
 def test_a_second_input_without_a_batch_keeps_its_shape():

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import quaver
-from quaver.errors import CaptureError
+from quaver.errors import CaptureError, QuaverWarning
 
 
 def test_state_dict_has_the_names_and_the_order_of_the_model(net, images):
@@ -231,3 +231,46 @@ def test_a_compiled_model_or_part_of_one_is_captured_and_keeps_its_modules(net, 
     assert list(program.state_dict()) == names == list(net.state_dict())
     assert all(one is other for one, other in zip(net.modules(), modules, strict=True))
     assert torch.equal(program(images), net.eval()(images))
+
+
+class KeepsWhatItComputes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 4, 3)
+        self.seen = []
+
+    def forward(self, x):
+        self.last = self.convolution(x)
+        self.seen = [*self.seen, self.last]
+        return self.last
+
+
+def test_no_tensor_of_the_tracer_stays_in_the_model():
+    model = KeepsWhatItComputes()
+
+    program = quaver.capture(model, (torch.zeros(2, 3, 8, 8),))
+
+    assert not hasattr(model, "last")
+    assert model.seen == []
+    assert torch.equal(program.eval()(torch.ones(1, 3, 8, 8)), model(torch.ones(1, 3, 8, 8)))
+
+
+def test_weights_that_are_not_finite_are_warned_of():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
+    model[0].bias.data[1] = torch.nan
+
+    with pytest.warns(QuaverWarning, match="'0.bias' hold NaN or Inf"):
+        quaver.capture(model, (torch.zeros(2, 3, 8, 8),))
+
+
+def test_the_models_plain_attributes_are_the_programs_at_every_stage(images):
+    """Ultralytics asks a model for its names, Hugging Face for its config."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    model.names, model.stage = {0: "cat"}, "the model's own"
+    program = quaver.quant_aware(model, example_inputs=(images,))
+    program(images)
+
+    frozen = quaver.convert(copy.deepcopy(program).eval())
+
+    assert program.names is frozen.names is model.names
+    assert frozen.stage is quaver.Stage.FROZEN

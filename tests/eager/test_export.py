@@ -291,60 +291,48 @@ def test_a_custom_quantizer_off_the_grid_is_refused_by_its_tensors_name():
         quanter.convert(net, SPEC)
 
 
-def test_a_weight_that_is_computed_is_refused_by_name():
-    net = small()
-    torch.nn.utils.parametrizations.weight_norm(net[3])
-    quanter = quaver.QAT()
-    trained(net, quanter, steps=1)
-
-    with pytest.raises(ConversionError, match=r"'3.weight': the weight is computed anew in every forward"):
-        quanter.convert(net, SPEC)
-
-
 def unparametrized(layer):
     torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")
 
 
-OLD_HOOKS = {
-    "remove_weight_norm": (torch.nn.utils.weight_norm, torch.nn.utils.remove_weight_norm),
-    "remove_spectral_norm": (torch.nn.utils.spectral_norm, torch.nn.utils.remove_spectral_norm),
-    "prune.remove": (
-        lambda layer: torch.nn.utils.prune.l1_unstructured(layer, "weight", 0.5),
-        lambda layer: torch.nn.utils.prune.remove(layer, "weight"),
-    ),
+COMPUTED = {
+    "parametrized": torch.nn.utils.parametrizations.weight_norm,
+    "weight norm": torch.nn.utils.weight_norm,
+    "spectral norm": torch.nn.utils.spectral_norm,
+    "pruned": lambda layer: torch.nn.utils.prune.l1_unstructured(layer, "weight", 0.5),
 }
 
 
-@pytest.mark.filterwarnings("ignore:The tensor attribute .* was assigned during export")
-@pytest.mark.parametrize("name", OLD_HOOKS)
-def test_the_way_out_for_a_weight_that_a_hook_computes_is_one(name, images):
-    there, back = OLD_HOOKS[name]
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+@pytest.mark.parametrize("name", COMPUTED)
+def test_a_weight_that_is_computed_is_stored_as_integers(name, images):
     net, quanter = small(), quaver.QAT()
-    there(net[3])
+    COMPUTED[name](net[3])
     trained(net, quanter, steps=1)
-    expected = net(images)
 
-    with pytest.raises(ConversionError, match=rf"'3.weight': .*Make it a parameter: torch\.nn\.utils\.{name}\(layer"):
+    frozen = quanter.convert(net, SPEC)
+
+    assert torch.equal(frozen(images), net(images))
+    assert all(op.quantized for op in frozen.ops() if op.type == "conv2d")
+
+
+class OfTheInput(nn.Conv2d):
+    """A pre-hook makes its weight from its input."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.direction = nn.Parameter(self.weight.detach().clone())
+        del self._parameters["weight"]
+        self.weight = self.direction.detach()
+        self.register_forward_pre_hook(lambda layer, given: setattr(layer, "weight", layer.direction * given[0].mean()))
+
+
+def test_a_weight_that_is_computed_from_the_input_is_refused_by_name():
+    net, quanter = nn.Sequential(OfTheInput(3, 4, 3), nn.Flatten(), nn.Linear(784, 10)), quaver.QAT()
+    trained(net, quanter, steps=1)
+
+    with pytest.raises(ConversionError, match=r"'0.weight': the weight is computed from the input"):
         quanter.convert(net, SPEC)
-    back(net[3])
-
-    torch.testing.assert_close(quanter.convert(net, SPEC)(images), expected)
-
-
-def test_the_way_out_for_a_parametrized_weight_is_one(images):
-    net, quanter = small(), quaver.QAT()
-    torch.nn.utils.parametrizations.weight_norm(net[3])
-    trained(net, quanter, steps=1)
-
-    with pytest.raises(
-        ConversionError, match=r"quanter\.remove\(net\), .*remove_parametrizations.*, quanter\.quantize\(net\)"
-    ):
-        quanter.convert(net, SPEC)
-    quanter.remove(net)
-    unparametrized(net[3])
-    trained(net, quanter, steps=1)
-
-    assert torch.equal(quanter.convert(net, SPEC)(images), net(images))
 
 
 def test_the_way_out_for_a_layer_that_was_parametrized_when_it_was_quantized_already_is_one(images):

@@ -54,12 +54,23 @@ def test_a_sum_with_a_parameter_or_another_tensor_is_no_scaling(graph, x):
     assert type_of(graph.call_function(aten.add.Tensor, (x, stored(graph)))) == "elementwise_add"
 
 
-def test_a_weight_is_what_the_model_stores(graph, x):
+@pytest.mark.parametrize("number", [aten.sym_size.int, aten.item.default, operator.mul])
+def test_numbers_are_no_tensors_to_compute_on(graph, x, number):
+    factor = graph.call_function(number, (x, 0))
+    product = graph.call_function(aten.mul.Tensor, (x, factor))
+
+    assert activation_inputs(product) == [x]
+    assert type_of(product) == "scale"
+
+
+def test_a_weight_is_what_the_model_stores_or_computes_from_that(graph, x):
     weight = stored(graph)
     computed = graph.call_function(aten.relu.default, (weight,))
 
     assert weight_of(graph.call_function(aten.conv2d.default, (x, weight))) is weight
     assert weight_of(graph.call_function(aten.conv2d.default, (x, computed))) is None
+    computed.meta["constant"] = True
+    assert weight_of(graph.call_function(aten.conv2d.default, (x, computed))) is computed
     assert weight_of(graph.call_function(aten.conv3d.default, (x, weight))) is None  # which no pass quantizes
     assert weight_of(graph.call_function(aten.add.Tensor, (x, weight))) is None
 

@@ -94,13 +94,45 @@ def test_a_name_scope_in_the_models_forward_skips_what_is_inside():
     assert records(prepared)["b"].reason == "its scope 'b.skip_quant' contains the skip pattern 'skip_quant'"
 
 
-def test_a_weight_that_the_model_computes_declines_and_says_so():
-    model = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
+class OfTheInput(nn.Conv2d):
+    def forward(self, x):
+        return self._conv_forward(x, self.weight * x.mean(), self.bias)
 
-    prepared = QuantizationTransformPass().apply(quaver.capture(model, (torch.zeros(1, 3, 8, 8),)))
+
+class OfTheInputInTraining(nn.Conv2d):
+    def forward(self, x):
+        return self._conv_forward(x, self.weight * x.mean() if self.training else self.weight, self.bias)
+
+
+class Noisy(nn.Conv2d):
+    def forward(self, x):
+        return self._conv_forward(x, torch.bernoulli(self.weight.sigmoid()), self.bias)
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (OfTheInput, "its weight is computed from the input, so it is another for each"),
+        (OfTheInputInTraining, "its weight is computed from the input in training"),
+        (Noisy, "its weight is another each time it is computed, with the same input, too"),
+    ],
+)
+def test_a_weight_that_is_not_fixed_declines_and_says_so(layer, reason):
+    prepared = QuantizationTransformPass().apply(quaver.capture(layer(3, 4, 3), (torch.zeros(2, 3, 8, 8),)))
 
     (convolution,) = [op for op in prepared.ops() if op.type == "conv2d"]
-    assert convolution.reason == "its weight is computed by the model, not a parameter of it"
+    assert convolution.reason == reason
+
+
+def test_a_weight_that_the_model_computes_is_rounded_behind_what_computes_it():
+    model = nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3))
+
+    prepared = QuantizationTransformPass(saturation_safe=False).apply(quaver.capture(model, (torch.zeros(2, 3, 8, 8),)))
+
+    (convolution,) = [op for op in prepared.ops() if op.type == "conv2d"]
+    torch.testing.assert_close(torch.tensor(convolution.thresholds["weight"]), model.weight.detach().abs().amax((1, 2, 3)))
+    assert [op.reason for op in prepared.ops() if op.type != "conv2d"] == [f"folded into {convolution.name!r}"]
+    assert torch.equal(prepared.weight(f"{convolution.name}.computed_weight"), model.weight)
 
 
 def test_a_program_without_the_op_keeps_its_graph():

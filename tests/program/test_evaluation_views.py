@@ -33,7 +33,6 @@ def test_a_view_resets_nothing(trained):
     assert any(threshold[0] > 0 for thresholds in before for threshold in thresholds.values())
 
 
-@pytest.mark.filterwarnings("ignore:.*saw no data yet")  # the prepared one did not, and says so
 @pytest.mark.parametrize("stage", ["float", "prepared", "trained", "frozen", "int8", "mobile"])
 def test_a_view_computes_what_the_program_computes_in_evaluation(stages, images, stage):
     program = copy.deepcopy(stages[stage])

@@ -1,5 +1,7 @@
 """``program.ops()`` and ``print(program)``: every op once, and why it is float if it is."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -77,10 +79,10 @@ def test_print_has_a_line_for_every_op(stages, stage):
 def test_the_headline_counts_layers_first_and_then_the_rest(program, trained):
     first = str(trained).splitlines()[0]
 
-    types = {op.name: op for op in trained.ops()}
+    deployed = [op for op in trained.ops() if op.reason != "runs only in training"]
     assert first.startswith("Program (prepared): 4 of 4 convolutions and linear layers in int8, ")
     assert first.endswith(" in float")
-    assert sum(int(part.split()[0]) for part in first.split(": ")[1].split(", ")) == len(types)
+    assert sum(int(part.split()[0]) for part in first.split(": ")[1].split(", ")) == len(deployed) < len(trained.ops())
     assert str(program).splitlines()[0].startswith("Program (float): 0 of 4 convolutions and linear layers in int8, ")
     assert "folded" not in str(program).splitlines()[0]
 
@@ -128,8 +130,7 @@ def test_after_one_training_batch_nothing_is_unseen(prepared, images):
 def test_evaluation_shows_a_quantizer_nothing(prepared, images):
     before = prepared.unseen()
 
-    with pytest.warns(quaver.errors.QuaverWarning, match="saw no data yet"):
-        prepared.eval()(images)
+    prepared.eval()(images)
 
     assert prepared.unseen() == before != []
 
@@ -147,11 +148,29 @@ def test_a_float_program_has_nothing_unseen(program):
     assert list(program.quantizers()) == []
 
 
-def test_evaluating_before_any_data_was_seen_is_said_aloud():
-    qat = quaver.quant_aware(torch.nn.Conv2d(3, 4, 3), example_inputs=(torch.zeros(1, 3, 8, 8),)).train()
+def two_layers():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Conv2d(4, 4, 3))
+    return quaver.quant_aware(model, example_inputs=(torch.zeros(1, 3, 8, 8),)).train()
 
-    with pytest.warns(quaver.errors.QuaverWarning, match=r"1 quantizers, 'input' first, saw no data yet"):
+
+def test_evaluating_where_some_saw_data_and_others_did_not_is_said_aloud():
+    qat = two_layers()
+    qat.quantizer("1.output").observing = False
+    qat(torch.randn(2, 3, 8, 8))
+
+    with pytest.warns(quaver.errors.QuaverWarning, match=r"1 quantizers, '1.output' first, saw no data yet"):
         qat.eval()
+
+
+@pytest.mark.filterwarnings("error")
+def test_nothing_is_said_before_training_when_a_copy_is_made_or_a_loop_is_tried():
+    qat = two_layers()
+
+    copy.deepcopy(qat).eval()
+    qat.eval()(torch.randn(2, 3, 8, 8))
+
+    with pytest.raises(quaver.errors.StageError, match="saw no data"):
+        quaver.convert(qat.train())
 
 
 def test_switched_off_quantizers_need_no_data():

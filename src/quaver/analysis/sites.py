@@ -110,8 +110,8 @@ def _threshold(program: Program, title: str) -> float | None:
 
 def weights(program: Program) -> Iterator[Weight]:
     """Every quantized weight."""
-    for title, parameter in program.placements.weights.items():
-        quantizer, values = program.quantizer(title), read(program, parameter).detach()
+    for title in program.placements.weights:
+        quantizer, values = program.quantizer(title), program.weight(title).detach()
         with torch.no_grad():
             integers, step = quantizer.integers(values)
             plain = quantize(values.float(), quantizer.per_channel(step, values), quantizer.grid)

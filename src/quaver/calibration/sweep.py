@@ -13,7 +13,7 @@ from torch import Tensor, fx
 
 from quaver.graph.nodes import is_fake_quant, is_parameter, quantizer_of
 from quaver.program import EVAL, Program
-from quaver.program.views import read
+from quaver.program.views import read, value_of
 
 Values = list[Any]
 """What a node gives, batch by batch."""
@@ -87,7 +87,7 @@ class Sweep:
             return read(self.reference if floating else self.program, str(node.target))
         source: Any = node.args[0]
         if floating:
-            return read(self.reference, str(source.target))
+            return value_of(self.reference, source)
         if node not in self._weights:
-            self._weights[node] = self.program.quantizer(quantizer_of(node))(read(self.program, str(source.target)))
+            self._weights[node] = self.program.quantizer(quantizer_of(node))(value_of(self.program, source))
         return self._weights[node]

@@ -10,7 +10,6 @@ from quaver.analysis.initialise import start
 from quaver.calibration.layers import Layer
 from quaver.calibration.products import Products
 from quaver.program import Program
-from quaver.program.views import read
 from quaver.quantizers import LearnedStep, Quantizer
 
 SHARES = tuple(1 - 0.04 * step for step in range(16))
@@ -48,7 +47,7 @@ def _with_threshold(quantizer: Quantizer, weight: Tensor, threshold: Tensor) -> 
 
 def begin(program: Program) -> None:
     """Give weights a range whose rule wants to see them in training first."""
-    for title, parameter in program.placements.weights.items():
-        quantizer, weight = program.quantizer(title), read(program, parameter)
+    for title in program.placements.weights:
+        quantizer = program.quantizer(title)
         if quantizer.seen is not None and not bool(quantizer.seen):
-            start(quantizer, 0, float(quantizer.largest(weight)))
+            start(quantizer, 0, float(quantizer.largest(program.weight(title))))

@@ -1,6 +1,7 @@
 """``quaver.capture``: a model and an example of its inputs become a Program."""
 
 import inspect
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,11 +14,12 @@ from quaver.capture.functionalize import functionalize, mark_written
 from quaver.capture.modules import DROPOUTS, ModalModules, note_modules, warn_of_traced_hooks
 from quaver.capture.naming import Naming
 from quaver.capture.tracing import Exported, export
-from quaver.errors import CaptureError, InputError
+from quaver.errors import CaptureError, InputError, QuaverWarning
 from quaver.garbage import without_collecting
 from quaver.graph.nodes import calls_noted, note_calls, packet
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
+from quaver.program.finite import not_finite
 from quaver.program.module_hooks import all_hooks
 from quaver.program.signature import step_of
 from quaver.program.traced import Traced
@@ -58,7 +60,7 @@ def capture_modes(
     _check_names(model)
 
     exported: dict[str, Exported] = {}
-    with _modes_restored(model):
+    with _left_as_it_was(model):
         for mode in modes:
             model.train(mode == TRAIN)
             try:
@@ -69,13 +71,13 @@ def capture_modes(
                 # torch's own frames say nothing to the model's author; the place is in the message
                 raise explain(model, error) from error.with_traceback(None)
 
-    shapes = {name: tuple(tensor.shape) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-    naming, modal = Naming(shapes), ModalModules({mode: trace.graph for mode, trace in exported.items()})
+    naming, modal = Naming(), ModalModules({mode: trace.graph for mode, trace in exported.items()})
     for mode, trace in exported.items():
         note_modules(trace.graph, model)
         _clean(trace.graph, evaluation=mode == EVAL)
         functionalize(trace.graph)
         mark_written(trace.graph)
+        _drop_unread(trace.graph, evaluation=mode == EVAL)
         follow_input(trace.graph)
         naming.tag(trace.graph)
 
@@ -86,17 +88,30 @@ def capture_modes(
         {mode: trace.graph for mode, trace in exported.items()},
         Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
         traced=Traced(all_hooks(model), _classes(model), modal.settings(model)),
+        attributes={name: value for name, value in vars(model).items() if not name.startswith("_")},
     )
     _add_constants(program, exported)
     program.training = model.training
     if not model.training:  # whatever some module of the model was in: the graph is that of model.eval()
         nn.Module.train(program, False)
+    _warn_of_not_finite(program)
     return program
 
 
 def _classes(model: nn.Module) -> dict[str, type[nn.Module]]:
     """The classes of the modules inside a model."""
     return {path: type(module) for path, module in model.named_modules() if path}
+
+
+def _warn_of_not_finite(program: Program) -> None:
+    bad = not_finite(program)
+    if bad:
+        more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
+        warnings.warn(
+            f"capture: {bad[0]!r}{more} hold NaN or Inf, and so will every output: load other weights.",
+            QuaverWarning,
+            stacklevel=5,  # who called capture
+        )
 
 
 def _check_names(model: nn.Module) -> None:
@@ -115,13 +130,16 @@ def _batched(tensors: list[Tensor]) -> list[bool]:
 
 
 @contextmanager
-def _modes_restored(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
+def _left_as_it_was(model: nn.Module) -> Iterator[None]:
+    """The attributes of all modules, their modes among them, are put back: a forward may leave a tracer's tensors there."""
+    before = [(module, dict(module.__dict__)) for module in model.modules()]
     try:
         yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for module, attributes in before:
+            for name in module.__dict__.keys() - attributes.keys():
+                del module.__dict__[name]
+            module.__dict__.update(attributes)
 
 
 def _clean(graph: fx.Graph, *, evaluation: bool) -> None:
@@ -137,8 +155,12 @@ def _clean(graph: fx.Graph, *, evaluation: bool) -> None:
             graph.erase_node(node)
         elif name.startswith("_assert") and not node.users:
             graph.erase_node(node)
+
+
+def _drop_unread(graph: fx.Graph, *, evaluation: bool) -> None:
+    """Drop what nobody reads, as files do; in training only tensors, for a batch norm there still learns its statistics."""
     for node in reversed(list(graph.nodes)):
-        if node.op == "get_attr" and not node.users:
+        if not node.users and (node.op == "get_attr" or (evaluation and not node.is_impure())):
             graph.erase_node(node)
 
 

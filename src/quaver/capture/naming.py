@@ -10,7 +10,7 @@ from torch import fx
 
 from quaver.capture.modules import innermost
 from quaver.capture.scope import KEY
-from quaver.graph.nodes import Op, note_constants, note_ops, op_types
+from quaver.graph.nodes import Op, is_parameter, note_constants, note_ops, op_types
 
 _TORCH, _HERE = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -22,8 +22,7 @@ class Naming:
     Twins are ops of one type that stem from the same call of the same module at the same source line.
     """
 
-    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
-        self._shapes = shapes
+    def __init__(self) -> None:
         self._named: dict[Any, list[str]] = defaultdict(list)
         self._taken: set[str] = set()
 
@@ -31,7 +30,7 @@ class Naming:
         """Put an `Op` on every node that is an op to a user, and drop what the tracer noted beside it."""
         met: dict[Any, int] = defaultdict(int)
         note_constants(graph)
-        types = op_types(graph, self._shapes)
+        types = op_types(graph)
         note_ops(graph, {node: self._op(node, op_type, met) for node, op_type in types.items() if not _is_counter(node)})
 
     def _op(self, node: fx.Node, op_type: str, met: dict[Any, int]) -> Op:
@@ -41,9 +40,9 @@ class Naming:
         twins, position = self._named[key], met[key]
         met[key] += 1
         if position == len(twins):
-            twins.append(
-                self._unique(path if module_type.startswith("torch.nn.") and path else f"{path}.{op_type}".lstrip("."))
-            )
+            # a layer's name is for what it computes, not for what makes its weight
+            is_layer = module_type.startswith("torch.nn.") and path and not is_parameter(node)
+            twins.append(self._unique(path if is_layer else f"{path}.{op_type}".lstrip(".")))
         scope = ".".join(part for part in (path, added) if part)
         return Op(twins[position], op_type, scope, _source(node.meta.get("stack_trace") or ""))
 

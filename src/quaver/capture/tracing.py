@@ -5,6 +5,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 import torch
 from torch import Tensor, fx, nn
@@ -85,9 +86,11 @@ def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProg
         traceback.preserve_node_meta(),
         without_logs(logging.CRITICAL),
         redirect_stderr(StringIO()),
+        catch_warnings(),
         calls_marked(flat.model),
         momenta_as_numbers(flat.model),
     ):
+        filterwarnings("ignore", "The tensor attribute", UserWarning)  # a pruned layer's weight, say: `capture` puts it back
         traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
     _free_shapes(traced)
     return traced
@@ -116,7 +119,11 @@ def _free_batches(traced: ExportedProgram) -> list[bool]:
 
 
 def _is_free(size: int | torch.SymInt) -> bool:
-    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+    """Whether a size may be any: what the trace took for granted of it holds of others, too, odd ones among them."""
+    if not isinstance(size, torch.SymInt) or size.node.maybe_as_int() is not None:
+        return False
+    guards = [guard.expr for guard in size.node.shape_env.guards]
+    return all(guard.subs(dict.fromkeys(guard.free_symbols, other)) != False for guard in guards for other in (3, 5, 7))  # noqa: E712
 
 
 def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Exported:

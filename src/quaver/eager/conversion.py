@@ -15,8 +15,8 @@ import quaver.nn as qnn
 from quaver.capture.capture import capture_modes
 from quaver.capture.explain import depends_on_data
 from quaver.config.qat_config import QATConfig
-from quaver.eager.computed_weights import refuse_later_parametrizations, way_to_a_parameter
 from quaver.eager.input_spec import InputSpec
+from quaver.eager.later_parametrizations import refuse_later_parametrizations
 from quaver.eager.output_ranges import observe_output_ranges
 from quaver.eager.quantized_layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.sign_tracking import is_watching
@@ -181,8 +181,8 @@ def _refuse_computed_weight(reader: fx.Node, layer: Weighted) -> None:
     op = op_of(reader) if is_op(reader) else None
     if op is None or op.type not in WEIGHTED or weight_of(reader) is None:
         raise ConversionError(
-            f"{layer.weight_quantizer.tensor!r}: the weight is computed anew in every forward (a parametrization, say), "
-            f"so there are no integers to store. {way_to_a_parameter(layer)}"
+            f"{layer.weight_quantizer.tensor!r}: the weight is computed from the input, so there are no integers to store. "
+            "Leave the layer out with not_quant_pattern."
         )
     if op.type in CONVOLUTIONS and is_unbatched(reader):
         raise ConversionError(f"{op.name!r}: its input has no batch dimension. Let the model add one.")

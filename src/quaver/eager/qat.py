@@ -14,10 +14,10 @@ from torch.nn.parameter import is_lazy
 
 from quaver.config.qat_config import QATConfig
 from quaver.config.scopes import contains
-from quaver.eager.computed_weights import refuse_later_parametrizations
 from quaver.eager.conversion import frozen_program
 from quaver.eager.fast_path import allow_fast_path, leave_fast_path
 from quaver.eager.input_spec import InputSpec, specs_of
+from quaver.eager.later_parametrizations import refuse_later_parametrizations
 from quaver.eager.layers_by_name import Named, named_layers
 from quaver.eager.quantized_layers import ROUNDING, WEIGHTED, Swapped, kind_of, swap, swap_back, taken_name
 from quaver.eager.quantizer_factory import QuantizerFactory

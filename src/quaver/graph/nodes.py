@@ -6,6 +6,7 @@ table: `ops_in` of the ops, `facts_in` of all nodes.
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -124,7 +125,7 @@ def dtype_of(node: fx.Node) -> torch.dtype | None:
 
 def tensor_notes(node: fx.Node, **changes: Any) -> dict[str, Any]:
     """The notes for another node with a tensor like this one's, which is not the op itself."""
-    return {key: value for key, value in node.meta.items() if key != "op" and key not in MODULE_NOTES} | changes
+    return {key: value for key, value in node.meta.items() if key not in ("op", "constant", *MODULE_NOTES)} | changes
 
 
 def module_of(node: fx.Node) -> str:
@@ -268,6 +269,24 @@ def is_stored(node: Any, rank: int | None = None) -> bool:
     return isinstance(node, fx.Node) and node.op == "get_attr" and rank in (None, rank_of(node))
 
 
+def is_fixed(node: fx.Node) -> bool:
+    """Whether a value that depends on no input is the same each time: no chance, no writing into the model's tensors."""
+    calls = [value.target for value in behind(node) if isinstance(value.target, torch._ops.OpOverload)]
+    return not any(call._schema.is_mutable or torch.Tag.nondeterministic_seeded in call.tags for call in calls)
+
+
+def behind(node: fx.Node) -> dict[fx.Node, None]:
+    """A node and all that it is computed from, each after those that it reads."""
+    found: dict[fx.Node, None] = {}
+    waiting = [node]
+    while waiting:
+        missing = [source for source in waiting[-1].all_input_nodes if source not in found]
+        waiting += missing
+        if not missing:
+            found[waiting.pop()] = None
+    return found
+
+
 def stored_weight(dequantized: fx.Node) -> fx.Node:
     """The constant behind the dequantize node of a weight, which may be kept as float32 integers behind a cast."""
     source = dequantized
@@ -277,17 +296,26 @@ def stored_weight(dequantized: fx.Node) -> fx.Node:
 
 
 def weight_of(node: fx.Node) -> fx.Node | None:
-    """The weight of an op that has one: a convolution's, a linear layer's, a matrix product's parameter."""
+    """The weight of an op that has one: a convolution's, a linear layer's, a product's; a parameter, or made of some."""
     op = facts(node)
-    rank = None if op.is_layer else op.weight.rank  # a layer would not run with another
-    return node.args[1] if op.has_weight and is_stored(node.args[1], rank) else None  # type: ignore[return-value]
+    if not op.has_weight or not is_parameter(node.args[1]):
+        return None
+    weight: Any = node.args[1]
+    return weight if op.is_layer or rank_of(weight) == op.weight.rank else None  # a layer would not run with another
 
 
 def activation_inputs(node: fx.Node) -> list[fx.Node]:
     """The tensors an op computes on, in order; weights, biases and shape numbers are not among them."""
     operands = facts(node).operands
     tensors: Any = node.args[:operands] if operands else node.args[0]
-    return [value for value in tensors if isinstance(value, fx.Node) and not is_parameter(value)]
+    return [value for value in tensors if isinstance(value, fx.Node) and not is_parameter(value) and not is_number(value)]
+
+
+def is_number(node: fx.Node) -> bool:
+    """Whether a graph value is no tensor: a size, what ``item()`` gives, or arithmetic on such."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return False
+    return facts(node).kind == "shape" or not isinstance(node.target, torch._ops.OpOverload)
 
 
 def reads_parameter(node: fx.Node) -> bool:
@@ -295,11 +323,12 @@ def reads_parameter(node: fx.Node) -> bool:
     return any(is_parameter(value) for value in node.all_input_nodes)
 
 
-def op_types(graph: fx.Graph, shapes: dict[str, tuple[int, ...]]) -> dict[fx.Node, str]:
-    """The types of the ops of a graph as it was captured, in order; ``shapes`` are those of what the model stores."""
+def op_types(graph: fx.Graph) -> dict[fx.Node, str]:
+    """The types of the ops of a graph as it was captured, in order."""
     types: dict[fx.Node, str] = {}
     for node in graph.nodes:
-        weights = [shapes.get(value.target, ()) for value in node.args[1:2] if is_stored(value)]
+        given = [value.meta.get("val") for value in node.args[1:2] if is_parameter(value)]
+        weights = [tuple(value.shape) for value in given if isinstance(value, torch.Tensor)]
         if node.op == "call_function" and (op_type := type_of(node, *weights)) is not None:
             types[node] = op_type
     return types

@@ -6,15 +6,16 @@ import re
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 import torch
+import torch.nn.functional as F
 from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass, LiftConstantsToInitializersPass, RemoveUnusedNodesPass
 from torch import Tensor, fx
 
+import onnx
 from quaver.errors import EngineError, StageError
-from quaver.graph.nodes import argument, calls, clamp_bounds, facts_in, op_of, packet
+from quaver.graph.nodes import argument, calls, clamp_bounds, facts_in, op_of, packet, rank_of
 from quaver.graph.patterns import pool_window
 from quaver.log_suppression import silenced
 from quaver.onnx.editing import array_of, constant, operand, replace
@@ -103,6 +104,8 @@ def for_onnx(program: Program) -> Flat:
             spell_out_divisor(graph, node)
         elif calls(node, "pad") and argument(node, "mode") == "circular":
             spell_out_wrapping(graph, node)
+        elif calls(node, "scaled_dot_product_attention") and rank_of(node) != 4:
+            node.target = attention
     module.recompile()
     return Flat(module).eval()
 
@@ -137,6 +140,21 @@ def spell_out_wrapping(graph: fx.Graph, node: fx.Node) -> None:
             value = graph.call_function(torch.ops.aten.cat.default, (parts, -axis))
     node.replace_all_uses_with(value)
     graph.erase_node(node)
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *args: Any, **kwargs: Any
+) -> Tensor:
+    """Attention over tensors of any rank by that over four dimensions, the only one that the exporter knows."""
+    front = torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])  # type: ignore[no-untyped-call]
+
+    def in_four(x: Tensor) -> Tensor:
+        x = x.expand(*front, *x.shape[-2:])
+        return x.unsqueeze(1) if len(front) == 1 else x.flatten(0, -4)
+
+    mask = attn_mask if attn_mask is None or attn_mask.dim() == 2 else in_four(attn_mask)
+    result = F.scaled_dot_product_attention(in_four(query), in_four(key), in_four(value), mask, *args, **kwargs)
+    return result.reshape(*front, *result.shape[-2:])
 
 
 def example(program: Program) -> tuple[tuple[Tensor, ...]]:

@@ -11,12 +11,14 @@ The passes say which inputs of which ops they want quantized. Here each of these
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from torch import fx, nn
 
 from quaver.engines import Engine
 from quaver.errors import ConfigError
-from quaver.graph.nodes import OpNode, copy_graph, is_fake_quant, ops_in, tensor_notes
+from quaver.graph.nodes import OpNode, copy_graph, is_fake_quant, is_stored, ops_in, tensor_notes
 from quaver.graph.patterns import fused_output, never_negative
 from quaver.passes.quantizer_groups import Group, Plan, QuantizerSource
 from quaver.passes.reasons import why_float
@@ -25,7 +27,7 @@ from quaver.program import EVAL, TRAIN, Placements, Program, Stage
 from quaver.program.placements import Options
 from quaver.program.quantized_tensors import makers_in
 from quaver.program.reason import ONLY_IN_TRAINING, Reason
-from quaver.program.views import read, set_submodule
+from quaver.program.views import set_submodule, value_of
 
 Ops = dict[str, dict[str, OpNode]]
 """For each mode the ops by name, as they are in graphs without quantizers."""
@@ -73,6 +75,7 @@ class _Placing:
     engine: Engine
     modules: QuantizersByName = field(default_factory=QuantizersByName)
     weights: dict[str, str] = field(default_factory=dict)
+    computed: dict[fx.Node, str] = field(default_factory=dict)
     roles: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
     calls: dict[tuple[str, fx.Node], fx.Node] = field(default_factory=dict)
 
@@ -117,17 +120,24 @@ class _Placing:
     def place_weight(self, name: str, wanted: Options) -> None:
         op = self.ops[EVAL][name]
         assert op.weight is not None
-        parameter = str(op.weight.target)
-        title = self.factory.weight_title(parameter, op, wanted, self.modules)
+        title = self.factory.weight_title(self.weight_name(op), op, wanted, self.modules)
         if title not in self.modules:
-            self.modules[title] = self.factory.of_weight(title, read(self.program, parameter), op, wanted)
-            self.weights[title] = parameter
+            with torch.no_grad():
+                value = value_of(self.program, op.weight)
+            self.modules[title] = self.factory.of_weight(title, value, op, wanted)
+            self.weights[title] = str(op.weight.target) if is_stored(op.weight) else ""
         self.roles[name]["weight"] = title
         for mode, ops in self.ops.items():
             if name in ops:
-                stored = ops[name].weight
-                assert stored is not None
-                ops[name].node.replace_input_with(stored, self.call(mode, title, stored, 0))
+                reader, weight = self.before_dropout(ops[name].node, ops[name].node.args[1])
+                reader.replace_input_with(weight, self.call(mode, title, weight, 0))
+
+    def weight_name(self, op: OpNode) -> str:
+        """The parameter's name; a weight that the model computes is called after the first op that reads it."""
+        assert op.weight is not None
+        if is_stored(op.weight):
+            return str(op.weight.target)
+        return self.computed.setdefault(op.weight, self.modules.free_name(f"{op.name}.computed_weight"))
 
     # activations
 
@@ -143,16 +153,16 @@ class _Placing:
             self.read_quantized(EVAL, op.node, position, tensor, title, index)
             if index is not None and op.name in self.trained:
                 # in training a moved tensor is on the grid already; rounding it twice would change nothing but the time
-                reader, source = self.before_dropout(self.trained[op.name], position)
+                twin = self.trained[op.name]
+                reader, source = self.before_dropout(twin.node, twin.inputs[position])
                 self.read_quantized(TRAIN, reader, position, source, title, index)
         for mover in group.moved.values():
             self.roles[mover]["output"] = title
 
-    def before_dropout(self, op: OpNode, position: int) -> tuple[fx.Node, fx.Node]:
-        """The input to quantize in training: in front of a dropout, whose rescaled values never occur in evaluation."""
-        reader, source = op.node, op.inputs[position]
+    def before_dropout(self, reader: fx.Node, source: Any) -> tuple[fx.Node, fx.Node]:
+        """The tensor to quantize in training: in front of a dropout, whose rescaled values never occur in evaluation."""
         while source in self.dropouts:
-            reader, source = source, source.args[0]  # type: ignore[assignment]
+            reader, source = source, source.args[0]
         return reader, source
 
     def read_quantized(

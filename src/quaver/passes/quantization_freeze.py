@@ -14,6 +14,7 @@ from quaver.config.quantization_options import ActivationOptions, WeightOptions,
 from quaver.errors import ConversionError, StageError
 from quaver.graph.nodes import (
     argument,
+    behind,
     copy_graph,
     is_fake_quant,
     is_op,
@@ -34,7 +35,7 @@ from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
 from quaver.program.reason import Because
 from quaver.program.record import OpRecord
-from quaver.program.views import Executable, parent_module, read, set_submodule
+from quaver.program.views import Executable, parent_module, read, set_submodule, value_of
 from quaver.quantizers import CustomQuantizer, Observer, Quantizer
 from quaver.quantizers.on_grid import OffGridError
 
@@ -152,7 +153,7 @@ def plain_form(program: Program, name: str, custom: CustomQuantizer, rank: int, 
     if name not in program.placements.weights:
         return custom.plain_activation(rank, device)
     custom = copy.deepcopy(custom).eval()
-    values = custom(read(program, program.placements.weights[name])).detach().float()
+    values = custom(program.weight(name)).detach().float()
     plain = custom.plain_weight(values)
     plain.preprocess = custom
     return plain
@@ -200,7 +201,7 @@ class _Freezing:
             if is_fake_quant(node) and is_parameter(node.args[0]):
                 for reader in list(node.users):
                     self.freeze_weight(reader, node)
-                self.graph.erase_node(node)
+                self.erase_with_sources(node)
             elif is_fake_quant(node):
                 self.freeze_activation(node)
         self.keep_the_rest()
@@ -241,41 +242,41 @@ class _Freezing:
         op = op_of(op_node)
         name = quantizer_of(weight)
         quantizer = self.program.quantizer(name)
-        parameter = read(self.program, self.program.placements.weights[name])
-        integers, scale = quantizer.integers(parameter)
-        axis = channel_axis(op.type) % parameter.dim()
-        if behind := folded_behind(op_node):
-            factor, bias = self.folded(op_node, behind, scale)
+        integers, scale = quantizer.integers(self.program.weight(name))
+        axis = channel_axis(op.type) % integers.dim()
+        if nodes := folded_behind(op_node):
+            factor, bias = self.folded(op_node, nodes, scale)
             integers, scale = turn_sign(integers, scale, factor, axis)
             if bias is not None:
                 self.set_bias(op_node, self.store(f"{op.name}.bias", bias.expand(integers.shape[axis])))
         with self.graph.inserting_before(op_node):
-            title = self.program.placements.weights[name]
+            title = self.program.placements.weights[name] or name
             float_readers = [user for user in weight.args[0].users if not is_fake_quant(user)]  # type: ignore[union-attr]
             stored = self.store(f"{title}_integers" if float_readers else title, integers)
             step = self.store(f"{op.name}.weight_scale", scale) if scale.dim() else float(scale)
             dequantized = dequantize_weight(self.graph, stored, step, axis, quantizer.grid)
         op_node.replace_input_with(weight, dequantized)
 
-    def folded(self, op_node: fx.Node, behind: list[fx.Node], scale: Tensor) -> tuple[Tensor, Tensor | None]:
+    def folded(self, op_node: fx.Node, nodes: list[fx.Node], scale: Tensor) -> tuple[Tensor, Tensor | None]:
         """Step and bias of an op that does the work of the nodes behind it, which go."""
         bias = self.constant(argument(op_node, "bias"))
-        for node in behind:
+        for node in nodes:
             kernel, constants = fold_of(node)
             scale, bias = kernel(scale, bias, *map(self.constant, constants))
-        behind[-1].replace_all_uses_with(op_node)
-        for node in reversed(behind):
+        nodes[-1].replace_all_uses_with(op_node)
+        for node in reversed(nodes):
             self.graph.erase_node(node)
         return scale, bias
 
     def constant(self, value: Any) -> Any:
         """A value that does not depend on the input: read from the program, or computed from what is."""
-        if not isinstance(value, fx.Node):
-            return value
-        if value.op == "get_attr":
-            return read(self.program, str(value.target))
-        args, kwargs = fx.map_arg((value.args, value.kwargs), self.constant)
-        return value.target(*args, **kwargs)  # type: ignore[operator]
+        return value_of(self.program, value) if isinstance(value, fx.Node) else value
+
+    def erase_with_sources(self, node: fx.Node) -> None:
+        """Take out a node, and what nobody reads then of all that computed its input from the model's tensors."""
+        for source in reversed(behind(node)):
+            if not source.users:
+                self.graph.erase_node(source)
 
     def set_bias(self, node: fx.Node, bias: fx.Node) -> None:
         node.args = (*node.args[:2], bias, *node.args[3:])

@@ -9,7 +9,7 @@ from torch import fx
 from quaver.checking import anything, boolean, names
 from quaver.config.options import like, lists_options, option
 from quaver.config.quantization_options import SaturationOption, WeightOptions, WeightRange
-from quaver.graph.nodes import Op, rank_of, reads_parameter
+from quaver.graph.nodes import Op, is_fixed, rank_of, reads_parameter
 from quaver.operators import CONVOLUTIONS, WEIGHTED
 from quaver.passes.placement import Ops
 from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
@@ -35,7 +35,8 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
 
     ``saturation_safe`` keeps pairs of weights from overflowing on processors without VNNI; see
     `quaver.quantizers.saturation`. With the quantizers switched off the program computes what it did before. Declines an op
-    whose scope holds a skip pattern, whose weight is computed rather than stored, or whose input is not a float tensor.
+    whose scope holds a skip pattern, whose weight depends on the input, or whose input is not a float tensor. A weight that
+    the model computes from its parameters (pruned, normed, standardised) is rounded behind what computes it.
     """
 
     quantizable_op_type: str | tuple[str, ...] | list[str] = like(
@@ -78,9 +79,13 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
                 elif op.type == "matmul":
                     declined[name] = Because("its weight is not a matrix on the right-hand side")
                 else:
-                    declined[name] = Because("its weight is computed by the model, not a parameter of it")
-            elif unfit := unquantizable(op, ops[TRAIN].get(name)):
+                    declined[name] = Because("its weight is computed from the input, so it is another for each")
+            elif not is_fixed(op.weight):
+                declined[name] = Because("its weight is another each time it is computed, with the same input, too")
+            elif unfit := unquantizable(op, twin := ops[TRAIN].get(name)):
                 declined[name] = unfit
+            elif twin is not None and twin.weight is None:
+                declined[name] = Because("its weight is computed from the input in training")
             elif op.type in CONVOLUTIONS and is_unbatched(op.node):
                 declined[name] = Because("its input has no batch dimension")
             else:

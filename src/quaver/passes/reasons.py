@@ -1,13 +1,13 @@
 """Why an op that was not quantized is float."""
 
-from quaver.graph.nodes import OpNode
+from quaver.graph.nodes import OpNode, behind, is_op, op_of
 from quaver.graph.patterns import folded_behind
 from quaver.program.reason import Because, ComputedWith, Folded, NotListed, Reason
 
 
 def why_float(ops: dict[str, OpNode], quantized: frozenset[str], declined: dict[str, Reason]) -> dict[str, Reason]:
     """Why ops were ``declined``, and a reason for every other one that is not quantized."""
-    reasons = dict(declined)
+    reasons = dict(declined) | _in_weights(ops, quantized)
     by_node = {ops[name].node: name for name in quantized}
     folded = {node: name for layer, name in by_node.items() for node in folded_behind(layer)}
     by_node |= folded
@@ -25,3 +25,15 @@ def why_float(ops: dict[str, OpNode], quantized: frozenset[str], declined: dict[
         else:
             reasons[name] = NotListed(op.type)
     return reasons
+
+
+def _in_weights(ops: dict[str, OpNode], quantized: frozenset[str]) -> dict[str, Reason]:
+    """The ops that compute the weights of others: a frozen program has what they come to."""
+    weights = [(name, ops[name].weight) for name in quantized]
+    return {
+        op_of(node).name: Folded(name)
+        for name, weight in weights
+        if weight is not None
+        for node in behind(weight)
+        if is_op(node)
+    }

@@ -71,10 +71,10 @@ _GROUPS = {
         floor_divide frobenius_norm ger gradient histc inner inverse isclose isin kron kthvalue linalg_cholesky linalg_cross
         linalg_det linalg_diagonal linalg_eigh linalg_inv linalg_matmul linalg_matrix_exp linalg_matrix_norm
         linalg_matrix_power linalg_multi_dot linalg_norm linalg_pinv linalg_qr linalg_slogdet linalg_solve linalg_svd
-        linalg_vecdot linalg_vector_norm logcumsumexp logsumexp matmul matrix_power max mean median min mm mode msort mv
-        nanmean nanmedian nanquantile nansum norm nuclear_norm outer pairwise_distance pdist prod quantile renorm sort std
-        std_mean sum tensordot topk trace trapezoid trapz unique_consecutive unique_dim var var_mean vdot _is_all_true
-        _is_any_true _unique2
+        linalg_vecdot linalg_vector_norm logcumsumexp logsumexp matmul matrix_exp matrix_power max mean median min mm mode
+        msort mv nanmean nanmedian nanquantile nansum norm nuclear_norm outer pairwise_distance pdist prod quantile renorm
+        sort std std_mean sum tensordot topk trace trapezoid trapz unique_consecutive unique_dim var var_mean vdot
+        _is_all_true _is_any_true _unique2
     """,
     "by index: these look whether it is inside": """
         argwhere bucketize gather index index_add index_copy index_fill index_put index_reduce index_select masked_fill

@@ -18,8 +18,7 @@ def refuse_not_finite(program: Program) -> None:
 
     Other buffers may hold Inf, such as the mask of an attention.
     """
-    named = {node.target: read(program, node.target) for node in program.graphs[EVAL].nodes if node.op == "get_attr"}
-    bad = [name for name, value in named.items() if not _is_fine(name, value)]
+    bad = not_finite(program)
     bad += [
         node.args[0].name for node in program.graphs[EVAL].nodes if is_quantize(node) and not math.isfinite(node.args[1])
     ]
@@ -29,6 +28,12 @@ def refuse_not_finite(program: Program) -> None:
     if bad:
         more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
         raise ConversionError(f"{bad[0]!r} holds NaN or Inf{more}: go back to a checkpoint from before training diverged.")
+
+
+def not_finite(program: Program) -> list[str]:
+    """The tensors of the model that hold NaN or Inf and are read in evaluation."""
+    named = {node.target: read(program, node.target) for node in program.graphs[EVAL].nodes if node.op == "get_attr"}
+    return [name for name, value in named.items() if not _is_fine(name, value)]
 
 
 def _is_fine(name: str, value: Tensor | nn.Module) -> bool:

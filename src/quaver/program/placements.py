@@ -22,9 +22,9 @@ class Placements:
     """What the passes want quantized (``plan``), what they declined and why, and what became of it.
 
     ``reasons`` says of every float op why it is one. ``root`` is where the quantizers are mounted; ``quantizers`` maps a
-    tensor's name to the module path of its quantizer; ``weights`` maps those of weights to the parameter; ``roles`` says
-    for each op which tensors it reads and writes, as what. ``target`` is the engine they were placed for: once frozen, the
-    program computes as that engine does.
+    tensor's name to the module path of its quantizer; ``weights`` maps those of weights to the parameter, or to nothing
+    where the model computes the weight from its parameters; ``roles`` says for each op which tensors it reads and writes, as
+    what. ``target`` is the engine they were placed for: once frozen, the program computes as that engine does.
     """
 
     root: str = ""

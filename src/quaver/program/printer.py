@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from quaver.operators import WEIGHTED
-from quaver.program.reason import ComputedWith, Folded
+from quaver.program.reason import ONLY_IN_TRAINING, ComputedWith, Folded
 from quaver.program.record import OpRecord
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ def table(program: "Program") -> str:
 
 def _headline(records: list[OpRecord]) -> str:
     """First what people ask first, whether the layers with most of the work run in int8; then what became of the rest."""
-    layers = [record for record in records if record.type in WEIGHTED]
-    others = [record for record in records if record.type not in WEIGHTED]
+    deployed = [record for record in records if record.why != ONLY_IN_TRAINING]
+    layers = [record for record in deployed if record.type in WEIGHTED]
+    others = [record for record in deployed if record.type not in WEIGHTED]
     int8 = sum(record.quantized for record in others)
     folded = sum(isinstance(record.why, Folded | ComputedWith) for record in others)
     parts = {"other ops in int8": int8, "folded": folded, "in float": len(others) - int8 - folded}

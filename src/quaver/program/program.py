@@ -4,7 +4,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import QuaverWarning, StageError
-from quaver.graph.nodes import Op, copy_graph, is_op, module_of, op_of
+from quaver.graph.nodes import Op, copy_graph, is_op, module_of, op_of, quantizer_of
 from quaver.preprocessing import Preprocessing
 from quaver.program.empty import empty_shape
 from quaver.program.history import PassApplied
@@ -26,13 +26,14 @@ from quaver.program.running import evaluation_graph, training_graph
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
 from quaver.program.traced import Traced, refuse_mode, refuse_setting, refuse_training
-from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, view
+from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, value_of, view
 from quaver.quantizers import Observer, Quantizer
 
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
-    | {"preprocessing", "traced", "_compiled", "_quantizer_optimizer", "_hooked", "_newest_hook", "_watched"}
+    | {"preprocessing", "traced", "attributes"}
+    | {"_compiled", "_quantizer_optimizer", "_hooked", "_newest_hook", "_watched"}
 )
 
 
@@ -41,7 +42,9 @@ class Program(nn.Module):
 
     It is used like the model it came from. ``.train()`` and ``.eval()`` choose the graph; ``state_dict()`` has the
     model's own names, and the quantizers' beside them; parameters and buffers *are* the model's. Its modules are the
-    model's, too: batch norms and dropouts compute in their own mode and with their own settings, and hooks are called.
+    model's, too: batch norms and dropouts compute in their own mode and with their own settings, and hooks are called. The
+    model's plain attributes (``names``, ``config``), by which other libraries know it, are the program's as long as it is
+    not saved.
 
     In evaluation, quantized ops run in the arithmetic of an engine: integers are convolved and rescaled once. A prepared
     program has the default engine's, and so has a frozen one that is meant for it: what is measured on the one is what the
@@ -49,6 +52,9 @@ class Program(nn.Module):
 
     ``preprocessing`` may say how its images are prepared: what is made of the program, files too, carries it on.
     """
+
+    accepts_loss_kwargs: ClassVar = False
+    """What Hugging Face's Trainer asks before it gives more than the data: a graph takes what it was captured with."""
 
     def __init__(
         self,
@@ -63,6 +69,7 @@ class Program(nn.Module):
         for_test: bool = False,
         preprocessing: Preprocessing | None = None,
         traced: Traced | None = None,
+        attributes: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self._compiled: dict[tuple[str, tuple[str, ...]], Executable] = {}
@@ -87,6 +94,8 @@ class Program(nn.Module):
         )  # what does not train has modules that only hold tensors
         self._quantizer_optimizer: Any = None
         self._watched = self._watch()
+        self.attributes = {name: value for name, value in (attributes or {}).items() if not hasattr(self, name)}
+        self.__dict__.update(self.attributes)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module, but a program's own fields stay its own where the model has a child of that name."""
@@ -267,6 +276,7 @@ class Program(nn.Module):
             "for_test": self.for_test,
             "preprocessing": self.preprocessing,
             "traced": self.traced,
+            "attributes": self.attributes,
         }
         twin = Program(tensors or self._modules_viewed(), graphs, self.signature, **(fields | changes))
         twin.training = self.training and twin.stage.trains and not twin.for_test
@@ -312,6 +322,15 @@ class Program(nn.Module):
         module = read(self, self.placements.quantizers[name])
         assert isinstance(module, Quantizer)
         return module
+
+    def weight(self, name: str) -> Tensor:
+        """The weight that the quantizer of this name rounds, as it is now: a parameter, or what the model computes."""
+        path = self.placements.weights[name]
+        if path:
+            return read(self, path)  # type: ignore[no-any-return]
+        rounding = next(node for node in self.graphs[EVAL].nodes if quantizer_of(node) == name)
+        with torch.no_grad():
+            return value_of(self, rounding.args[0])  # type: ignore[arg-type,no-any-return]
 
     def quantizer_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that quantizers and custom functions brought along, for an optimizer group of their own."""
@@ -372,26 +391,33 @@ class Program(nn.Module):
         return Because("the program is not quantized yet" if is_float else "no pass was asked to quantize it")
 
     def _threshold(self, name: str) -> list[float]:
-        weight = self.placements.weights.get(name)
         quantizer = self.quantizer(name)
         with torch.no_grad():
-            if weight is not None:  # from the weight as it is, not from the last forward
-                return quantizer.range_for(read(self, weight), None)[0].flatten().tolist()  # type: ignore[no-any-return]
+            if name in self.placements.weights:  # from the weight as it is, not from the last forward
+                return quantizer.range_for(self.weight(name), None)[0].flatten().tolist()  # type: ignore[no-any-return]
             seen = quantizer.seen
             return [] if seen is not None and not seen else quantizer.threshold.flatten().tolist()  # type: ignore[no-any-return]
 
     def unseen(self) -> list[str]:
         """Names of the quantized tensors that have not seen any data."""
+        return [name for name, seen in self._seen().items() if not seen]
+
+    def _seen(self) -> dict[str, bool]:
+        """Whether the quantized tensors whose range comes from data have seen any, by name."""
         rounding = [(name, q) for name, q in self.quantizers() if not isinstance(q, Observer)]
         states = {name: q.seen for name, q in rounding if name not in self.placements.weights}
         seen_tensors = {name: seen for name, seen in states.items() if isinstance(seen, Tensor)}
         flags = torch.stack(list(seen_tensors.values())).tolist() if seen_tensors else []
-        return [name for name, seen in zip(seen_tensors, flags, strict=True) if not seen]
+        return dict(zip(seen_tensors, flags, strict=True))
 
     def _report(self) -> None:
-        """Name the tensors that saw no data, or NaN or Inf; asked once per switch to evaluation: training pays nothing."""
-        unseen = [name for name in self.unseen() if self.quantizer(name).quantizing]
-        if unseen:
+        """Name the tensors that saw NaN or Inf, or no data where others did; asked once per switch: training pays nothing.
+
+        Where none did, training has not begun: a copy for averages was made, or a trainer tries its loop. `convert` refuses.
+        """
+        seen = self._seen()
+        unseen = [name for name in seen if not seen[name] and self.quantizer(name).quantizing]
+        if unseen and any(seen.values()):
             warnings.warn(
                 f"{len(unseen)} quantizers, {unseen[0]!r} first, saw no data yet and let values pass unrounded: what is "
                 "evaluated now is partly the float model. Run training batches through program.train() first.",

@@ -9,6 +9,8 @@ from typing import Any
 from torch import fx, nn
 from torch._dynamo import OptimizedModule
 
+from quaver.graph.nodes import behind
+
 
 def view(module: nn.Module, seen: dict[int, nn.Module] | None = None) -> nn.Module:
     """A copy of a module tree that shares every parameter and buffer, for good.
@@ -58,6 +60,15 @@ def read(root: nn.Module, path: str) -> Any:
         if value is None:
             raise KeyError(path)
     return value
+
+
+def value_of(root: nn.Module, node: fx.Node) -> Any:
+    """What a node that depends on no input gives: a tensor of the module's, or what the graph computes from some."""
+    values: dict[fx.Node, Any] = {}
+    for source in behind(node):
+        args, kwargs = fx.map_arg((source.args, source.kwargs), values.__getitem__)  # type: ignore[misc]
+        values[source] = read(root, source.target) if source.op == "get_attr" else source.target(*args, **kwargs)  # type: ignore[arg-type,operator]
+    return values[node]
 
 
 def reads_module(node: fx.Node) -> bool:

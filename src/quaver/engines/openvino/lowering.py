@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import fx
 
-from quaver.graph.nodes import Facts, argument, is_parameter, is_signed, stored_weight
+from quaver.graph.nodes import Facts, argument, behind, is_parameter, is_signed, stored_weight
 from quaver.graph.patterns import ends_layer, folded_behind, on_integers
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
@@ -171,10 +171,9 @@ class OpenVINOLowering(Lowering):
 
     def early(self, value: Any) -> Any:
         """Make sure a value is there already: statistics may stand further down than the convolution."""
-        if isinstance(value, fx.Node) and value not in self.copies:
-            for source in value.all_input_nodes:
-                self.early(source)
-            self.copies[value] = self.copy(value)
+        for source in behind(value) if isinstance(value, fx.Node) else ():
+            if source not in self.copies:
+                self.copies[source] = self.copy(source)
         return value
 
 

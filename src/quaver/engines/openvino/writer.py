@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import torch
 
 from quaver.engines.engine import WriteOptions
 from quaver.engines.openvino.runner import ov
@@ -51,6 +52,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
         converted = ov.convert_model(BytesIO(content))  # a path it would split at commas
     except Exception as error:  # OpenVINO's frontends raise classes of their own
         raise EngineError(f"export: OpenVINO cannot read the program: {_last_line(error)}") from error
+    converted = _with_every_input(converted, program)
     if options.same_on_amx:
         _store_signed_from_zero(converted)
     _give_biases(converted)
@@ -80,6 +82,23 @@ def weigh_apart(graph: ir.Graph) -> None:
         if weight in known:
             node.replace_input_with(0, constant(graph, weight.name, array_of(weight)))
         known.add(weight)
+
+
+def _with_every_input(model: ov.Model, program: Program) -> ov.Model:
+    """The model with the inputs that it does not read as well: OpenVINO leaves them out, and the program takes them."""
+    read = {parameter.output(0).get_any_name(): parameter for parameter in model.get_parameters()}
+    leaves = program.signature.tensors
+    if len(read) == len(leaves):
+        return model
+    parameters = []
+    for leaf in leaves:
+        parameter = read.get(leaf.name)
+        if parameter is None:
+            shape = [-1 if size is None else size for size in leaf.shape]
+            parameter = ops.parameter(shape, ov.Type(torch.empty(0, dtype=leaf.dtype).numpy().dtype), name=leaf.name)
+            parameter.output(0).set_names({leaf.name})
+        parameters.append(parameter)
+    return ov.Model(model.get_results(), parameters, model.get_friendly_name())
 
 
 def pad_apart(graph: ir.Graph) -> None:
