@@ -34,7 +34,7 @@ def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
         return None
     if argument(reader, "running_mean") is None or argument(reader, "training"):
         return None  # it normalizes by the batch at hand
-    if not all(map(is_parameter, reader.all_input_nodes[1:])):
+    if not all(is_parameter(value) for name in ("weight", "bias") if (value := argument(reader, name)) is not None):
         return None  # its scale or shift depends on the input
     if packet(node) == "linear" and rank_of(node) not in (None, 2):
         return None  # a batch norm of (N, L, C) normalizes L, a linear layer's channels are C

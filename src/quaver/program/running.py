@@ -8,8 +8,8 @@ from torch import fx
 
 from quaver.checking import nearest
 from quaver.errors import InputError, StageError
-from quaver.graph.nodes import copy_graph, is_fake_quant, ops_by_name
-from quaver.graph.patterns import foldable_batch_norm
+from quaver.graph.nodes import copy_graph, facts, is_fake_quant, ops_by_name
+from quaver.graph.patterns import folded_behind
 from quaver.program.live_modules import ask_eps, ask_modules
 from quaver.program.module_calls import ModuleCalls, module_called
 from quaver.program.module_hooks import FORWARD, Hooked, HookedCall, all_hooks, insert_hooks, refuse_backward_hooks
@@ -39,7 +39,7 @@ def evaluation_graph(program: "Program", features: tuple[str, ...], hooked: Hook
     lowering = program.engine.lowering()
     shown = [*wanted.values(), *(node for call in calls for node in (*call.inputs, call.output))]
     lowered = lowering.run(graph, kept=shown)
-    copies, folded = lowering.copies, {node for node in shown if _is_folded(node, lowering.copies)}
+    copies, folded = lowering.copies, _folded(graph, lowering.copies)
     for name, node in (*wanted.items(), *((call.path, call.output) for call in calls if FORWARD in call.kinds)):
         if node in folded:
             raise StageError(
@@ -134,7 +134,7 @@ def _traced(program: "Program", path: str) -> tuple[int, ...]:
     return tuple(sorted(numbers & program.traced.hooks))
 
 
-def _is_folded(node: fx.Node, copies: dict[fx.Node, fx.Node]) -> bool:
-    """Whether a tensor is what a convolution would give to a batch norm that it computes by itself."""
-    norm = foldable_batch_norm(node)
-    return norm is not None and copies[norm] is copies[node]
+def _folded(graph: fx.Graph, copies: dict[fx.Node, fx.Node]) -> set[fx.Node]:
+    """The tensors that are not there, because a layer computes what follows by itself: a batch norm, a product."""
+    parts = [[node, *folded_behind(node)] for node in graph.nodes if facts(node).is_layer]
+    return {node for several in parts if copies[several[0]] is copies[several[-1]] for node in several[:-1]}
