@@ -10,6 +10,7 @@ from torch import nn
 import quaver
 from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.sites import activations
+from quaver.errors import QuaverWarning
 
 pytestmark = pytest.mark.slow
 
@@ -298,7 +299,8 @@ def test_a_tensor_that_is_never_finite_has_no_record(patterns):
 def test_a_weight_with_nan_is_counted_and_named(patterns, batches):
     patterns.left.weight.data[0, 0] = math.nan
 
-    found = quaver.analyze(patterns, batches)
+    with pytest.warns(QuaverWarning, match=r"'left.weight' hold NaN or Inf"):
+        found = quaver.analyze(patterns, batches)
 
     assert found.not_finite()["left.weight"] == "NaN or Inf in 1 of 128 values, which are left out"
     assert "left.output" in found.never_finite
@@ -307,7 +309,8 @@ def test_a_weight_with_nan_is_counted_and_named(patterns, batches):
 def test_a_network_that_gives_nan_is_not_scored(patterns, batches):
     patterns.left.weight.data[0, 0] = math.nan
 
-    with pytest.raises(quaver.QuaverError, match=r"'left.weight' has NaN or Inf in it.*set sensitivity_images=0"):
+    refused = pytest.raises(quaver.QuaverError, match=r"'left.weight' has NaN or Inf in it.*set sensitivity_images=0")
+    with pytest.warns(QuaverWarning, match=r"'left.weight' hold NaN or Inf"), refused:
         quaver.analyze(patterns, batches, sensitivity_images=8, target_drop=0.01)
 
 

@@ -203,8 +203,8 @@ def test_the_only_dtype_is_int8(dtype):
 
 
 def test_an_unknown_target_is_refused_with_the_choice():
-    with pytest.raises(ConfigError, match=r"target='tensorrt': takes one of .*openvino"):
-        QuantConfig(target="tensorrt")
+    with pytest.raises(ConfigError, match=r"target='tensorflow': takes one of .*openvino"):
+        QuantConfig(target="tensorflow")
 
 
 @pytest.mark.parametrize(

@@ -37,5 +37,5 @@ def test_a_run_leaves_its_file_out_and_says_so(tmp_path):
 
     assert done.exit_code == 0, done.output
     assert "openvino is not installed: int8/model.xml is left out" in done.output.replace("\n", " ")
-    assert {file.name for file in (tmp_path / "int8").glob("model.*")} == {"model.onnx", "model.onnx.json"}
+    assert {file.name for file in (tmp_path / "int8").glob("model.*")} == {"model.onnx", "model.onnx.json", "model.onnx.py"}
     assert json.loads((tmp_path / "report.json").read_text())["engine"] == "onnxruntime"

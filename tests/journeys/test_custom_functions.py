@@ -181,7 +181,7 @@ WRONG = {  # the function, and what is said of it
 def test_a_function_that_misbehaves_is_named_at_first_use(wrong, mode, role, words, patterns, images):
     function, message = WRONG[wrong]
     qat = quaver.quant_aware(patterns, example_inputs=(images,), **{role: function})
-    qat.training = mode == "train"
+    torch.nn.Module.train(qat, mode == "train")  # its own would say that no data was seen
 
     with pytest.raises(ConfigError, match=message.format(words)):
         qat(images)

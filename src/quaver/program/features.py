@@ -18,7 +18,7 @@ def feature_extractor(program: Program, names: Sequence[str]) -> "FeatureExtract
     and its mode: train through the extractor, convert the program. What the program computes stays the same to the bit.
 
     >>> import torch, quaver
-    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
+    >>> net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
     >>> student = feature_extractor(quaver.capture(net, torch.zeros(1, 3, 8, 8)), ["1"])
     >>> output, features = student(torch.zeros(5, 3, 8, 8))
     >>> output.shape, features["1"].shape

@@ -168,9 +168,10 @@ class File:
             kind = f"{OPTIONS[name]}Options"
             operator.builtinOptionsType = getattr(self.schema.BuiltinOptions, kind)
             operator.builtinOptions = getattr(self.schema, f"{kind}T")()
+            known = vars(operator.builtinOptions)
             for option, value in options.items():
-                assert hasattr(operator.builtinOptions, option), option
-                setattr(operator.builtinOptions, option, value)
+                assert option in known, option
+                known[option] = value
         self.graph.operators.append(operator)
         return output
 
