@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils import _pytree as pytree
 
 from quaver.errors import QuaverWarning
-from quaver.graph.nodes import argument, calls, module_of, note_calls, note_module, ops_by_name, packet
+from quaver.graph.nodes import argument, calls, modules_in, note_modules_of, ops_by_name, packet
 from quaver.program.module_calls import ModuleCalls
 from quaver.program.module_hooks import HOOKS, hooks_of
 
@@ -69,14 +69,17 @@ def note_modules(graph: fx.Graph, model: nn.Module) -> None:
     """Turn the marks into notes, and note which nodes compute a batch norm or dropout of the model."""
     modules = dict(model.named_modules(remove_duplicate=False))
     first_path = {module: path for path, module in model.named_modules()}
+    notes: dict[fx.Node, dict[str, Any]] = {}
     for node in graph.nodes:
-        marks = node.meta.get("custom", {}).get(_KEY, ())
-        if isinstance(node.meta.get("val"), Tensor):  # torch copies them to a size that it reads of the tensor
-            for note, call in marks:
-                note_calls(node, note, [call])
+        own: dict[str, Any] = {}
+        if isinstance(node.meta.get("val"), Tensor):  # torch copies marks to a size that it reads of the tensor
+            for note, call in node.meta.get("custom", {}).get(_KEY, ()):
+                own.setdefault(note, []).append(call)
         module = modules.get(innermost(node)[0])
-        if module is not None and _computes(node, first_path[module], module):
-            note_module(node, first_path[module])
+        if isinstance(module, _BatchNorm | _DropoutNd) and _computes(node, first_path[module], module):
+            own["module"] = first_path[module]
+        notes[node] = own
+    note_modules_of(notes)
 
 
 def _computes(node: fx.Node, path: str, module: nn.Module) -> bool:
@@ -123,12 +126,13 @@ class ModalModules:
         if len(self.graphs) < 2:
             return set()
         ops = [ops_by_name(graph) for graph in self.graphs.values()]
+        asking = {node for graph in self.graphs.values() for node in modules_in(graph)}
         called = set.intersection(*(ModuleCalls(graph).modules() for graph in self.graphs.values()))
         apart = [
             node
             for here, there in (ops, reversed(ops))
             for name, node in here.items()
-            if not module_of(node) and (name not in there or _constants(node) != _constants(there[name]))
+            if node not in asking and (name not in there or _constants(node) != _constants(there[name]))
         ]
         return {path for node in apart if (path := self.paths[node]) in called}
 

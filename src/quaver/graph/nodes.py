@@ -7,7 +7,7 @@ table: `ops_in` of the ops, `facts_in` of all nodes.
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -133,6 +133,16 @@ def module_of(node: fx.Node) -> str:
     return str(node.meta.get("module", ""))
 
 
+def modules_in(graph: fx.Graph) -> dict[fx.Node, str]:
+    """The nodes that compute batch norms and dropouts of the model, with the paths of these."""
+    return {node: str(node.meta["module"]) for node in graph.nodes if "module" in node.meta}
+
+
+def calls_in(graph: fx.Graph, note: str) -> list[tuple[str, fx.Node]]:
+    """The calls of modules that a graph's tensors belong to, as `calls_noted` has them, each with its node."""
+    return [(call, node) for node in graph.nodes for call in node.meta.get(note, ())]
+
+
 def calls_noted(node: fx.Node, note: str) -> list[str]:
     """The calls of modules that a node's tensor belongs to: those that ``gives``, ``gives_part`` or ``takes`` says.
 
@@ -141,9 +151,10 @@ def calls_noted(node: fx.Node, note: str) -> list[str]:
     return list(node.meta.get(note, ()))
 
 
-def note_module(node: fx.Node, path: str) -> None:
-    """Note the batch norm or dropout that a node computes."""
-    node.meta["module"] = path
+def note_modules_of(notes: Mapping[fx.Node, dict[str, Any]]) -> None:
+    """Note what nodes are to the model's modules: of each, those of `MODULE_NOTES` that it has."""
+    for node, own in notes.items():
+        node.meta.update(own)
 
 
 def note_calls(node: fx.Node, note: str, added: Sequence[str]) -> None:

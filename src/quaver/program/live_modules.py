@@ -12,7 +12,7 @@ from torch import Tensor, distributed, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from quaver.graph.nodes import argument, calls, module_of, packet
+from quaver.graph.nodes import argument, calls, module_of, modules_in, packet
 from quaver.program.synced_batch_norm import synced_batch_norm
 from quaver.program.views import read
 
@@ -22,7 +22,10 @@ EPS = 7  # that of ``eps``
 
 def live_module(root: nn.Module, node: fx.Node) -> Any:
     """The batch norm or dropout that a node asks, if there is one."""
-    path = module_of(node)
+    return _live(root, module_of(node))
+
+
+def _live(root: nn.Module, path: str) -> Any:
     try:
         module = read(root, path) if path else None
     except KeyError:  # a frozen program has no modules but those that hold its tensors
@@ -30,12 +33,12 @@ def live_module(root: nn.Module, node: fx.Node) -> Any:
     return module if isinstance(module, _BatchNorm | _DropoutNd) else None
 
 
-def live_modules(root: nn.Module, graph: fx.Graph) -> Iterator[tuple[fx.Node, Any]]:
-    """The nodes of a graph that ask a module, and the modules."""
-    for node in graph.nodes:
-        module = live_module(root, node)
+def live_modules(root: nn.Module, graph: fx.Graph) -> Iterator[tuple[fx.Node, str, Any]]:
+    """The nodes of a graph that ask a module, the module's path, and the module."""
+    for node, path in modules_in(graph).items():
+        module = _live(root, path)
         if module is not None:
-            yield node, module
+            yield node, path, module
 
 
 def is_training(node: fx.Node) -> bool:
@@ -47,7 +50,7 @@ def is_training(node: fx.Node) -> bool:
 
 def settle_eps(root: nn.Module, graph: fx.Graph) -> None:
     """Write into a graph what batch norms add to their variances now."""
-    for node, module in live_modules(root, graph):
+    for node, _, module in live_modules(root, graph):
         if calls(node, "batch_norm") and argument(node, "eps") != module.eps:
             node.update_arg(EPS, module.eps)
 
@@ -55,16 +58,16 @@ def settle_eps(root: nn.Module, graph: fx.Graph) -> None:
 def ask_eps(root: nn.Module, graph: fx.Graph) -> None:
     """Let the batch norms of an evaluation graph ask their modules what to add to the variance: all else is fixed there."""
     start = next(iter(graph.nodes))
-    for node in [node for node, _ in live_modules(root, graph) if calls(node, "batch_norm")]:
-        with graph.inserting_before(start):  # where a convolution in front can read it, too
-            node.update_arg(EPS, graph.call_function(getattr, (graph.get_attr(module_of(node)), "eps")))
+    for node, path, module in list(live_modules(root, graph)):
+        if isinstance(module, _BatchNorm):
+            with graph.inserting_before(start):  # where a convolution in front can read it, too
+                node.update_arg(EPS, graph.call_function(getattr, (graph.get_attr(path), "eps")))
 
 
 def ask_modules(root: nn.Module, graph: fx.Graph) -> None:
     """Let the nodes of a training graph ask their modules."""
     counted = set()
-    for node, _ in list(live_modules(root, graph)):
-        path = module_of(node)
+    for node, path, _ in list(live_modules(root, graph)):
         with graph.inserting_before(node):
             module = graph.get_attr(path)
             if "dropout" in packet(node):

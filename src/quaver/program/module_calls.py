@@ -4,7 +4,7 @@ import re
 
 from torch import fx
 
-from quaver.graph.nodes import calls_noted
+from quaver.graph.nodes import calls_in
 
 
 class ModuleCalls:
@@ -12,14 +12,11 @@ class ModuleCalls:
 
     def __init__(self, graph: fx.Graph) -> None:
         self.taken: dict[str, dict[int, fx.Node]] = {}
-        self.given: dict[str, fx.Node] = {}
-        self.parted: set[str] = set()
-        for node in graph.nodes:
-            for place in calls_noted(node, "takes"):
-                call, _, position = place.rpartition("/")
-                self.taken.setdefault(call, {})[int(position)] = node
-            self.given |= dict.fromkeys(calls_noted(node, "gives"), node)
-            self.parted.update(calls_noted(node, "gives_part"))
+        self.given = dict(calls_in(graph, "gives"))
+        self.parted = {call for call, _ in calls_in(graph, "gives_part")}
+        for place, node in calls_in(graph, "takes"):
+            call, _, position = place.rpartition("/")
+            self.taken.setdefault(call, {})[int(position)] = node
 
     def modules(self) -> set[str]:
         """The modules that are called."""

@@ -8,7 +8,6 @@ import torch
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from quaver.graph.nodes import module_of
 from quaver.program.live_modules import live_modules
 
 _KINDS: dict[str, type[nn.Module]] = {
@@ -58,6 +57,6 @@ class SavedModule:
 
 def describe_modules(root: nn.Module, graphs: Iterable[fx.Graph]) -> dict[str, Any]:
     """The batch norms and dropouts that graphs ask, by their paths."""
-    asked = {module_of(node): module for graph in graphs for node, module in live_modules(root, graph)}
+    asked = {path: module for graph in graphs for _, path, module in live_modules(root, graph)}
     saved = {path: SavedModule.of(module) for path, module in asked.items()}
     return {path: asdict(one) for path, one in saved.items() if one is not None}

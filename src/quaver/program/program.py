@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import QuaverWarning, StageError
-from quaver.graph.nodes import Op, copy_graph, is_op, module_of, op_of, quantizer_of
+from quaver.graph.nodes import Op, copy_graph, is_op, op_of, quantizer_of
 from quaver.preprocessing import Preprocessing
 from quaver.program.empty import empty_shape
 from quaver.program.history import PassApplied
@@ -241,7 +241,7 @@ class Program(nn.Module):
         self.traced.refuse_others(self)
         super().train(mode)
         if mode:
-            for node, module in live_modules(self, self.graphs[TRAIN]):
+            for node, _, module in live_modules(self, self.graphs[TRAIN]):
                 if not is_training(node):  # the model's own train() left it so, or quaver.freeze_batch_norm did
                     module.eval()
         self._watched = self._watch()  # some may have taken the place of others
@@ -249,8 +249,8 @@ class Program(nn.Module):
 
     def _watch(self) -> list[tuple[str, Any, list[tuple[str, float]] | None]]:
         """The modules whose mode matters: those that the graphs ask, and those whose settings are in them for good."""
-        asking = (pair for graph in self.graphs.values() for pair in live_modules(self, graph))
-        watched: dict[str, Any] = {module_of(node): (module, None) for node, module in asking}
+        asking = (found for graph in self.graphs.values() for found in live_modules(self, graph))
+        watched: dict[str, Any] = {path: (module, None) for _, path, module in asking}
         there = dict(self.named_modules()) if self.traced.settings else {}
         for path in self.traced.settings.keys() & there.keys():
             module = there[path]
