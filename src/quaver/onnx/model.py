@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,6 @@ from onnx.reference import ReferenceEvaluator
 from onnx_ir.passes.common import ClearMetadataAndDocStringPass, LiftConstantsToInitializersPass, RemoveUnusedNodesPass
 from torch import Tensor, fx
 
-import onnx
 from quaver.errors import EngineError, StageError
 from quaver.graph.nodes import argument, calls, clamp_bounds, facts_in, op_of, packet, rank_of
 from quaver.graph.patterns import pool_window
