@@ -184,3 +184,53 @@ def test_a_program_of_one_batch_size_refuses_none(tmp_path_factory):
             run(np.zeros((0, 3, 2, 2), np.float32))
     with pytest.raises(InputError, match=r"shape \(0, 3, 2, 2\) does not fit"):
         program(torch.zeros(0, 3, 2, 2))
+
+
+def test_inputs_are_given_by_position_by_name_or_as_a_dict(two):
+    _, runs = two
+    image, scale = np.ones((2, 3, 6, 6), np.float32), np.full((2, 1), 2.0, np.float32)
+
+    for run in runs:
+        expected = run(image, scale)
+        for outputs in (run(scale=scale, image=image), run({"scale": scale, "image": image}), run(image, scale=scale)):
+            assert all(np.array_equal(got, want) for got, want in zip(outputs, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("by_name", "words"),
+    [
+        ({"image": 0, "scala": 0}, r"'scala'\. Did you mean 'scale'"),
+        ({"image": 0}, "takes 2 inputs .* was given 1"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused_with_those_that_do(two, by_name, words):
+    with pytest.raises(InputError, match=words):
+        two[1][0](by_name)
+
+
+def test_an_input_is_not_given_twice(two):
+    with pytest.raises(InputError, match="'image' twice"):
+        two[1][0](np.ones((2, 3, 6, 6), np.float32), image=np.ones((2, 3, 6, 6), np.float32))
+
+
+def test_outputs_come_by_the_keys_that_the_model_gives_them(tmp_path_factory):
+    class Keys(nn.Module):
+        def forward(self, image):
+            return {"logits": image.mean((2, 3)), "map": image * 2}
+
+    _, runs = runners(Keys(), [(2, 3, 4, 4)], tmp_path_factory)
+    image = np.ones((2, 3, 4, 4), np.float32)
+
+    for run in runs:
+        outputs = run.named(image)
+        assert list(outputs) == list(run.outputs) == ["logits", "map"]
+        assert np.array_equal(outputs["map"], run(image)[1])
+
+
+def test_outputs_of_a_file_that_does_not_name_them_are_numbered(two):
+    _, (run, _) = two
+    names, run.outputs = run.outputs, ()
+    try:
+        assert list(run.named(np.ones((1, 3, 6, 6), np.float32), np.ones((1, 1), np.float32))) == ["0", "1", "2", "3"]
+    finally:
+        run.outputs = names

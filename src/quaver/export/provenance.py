@@ -30,6 +30,7 @@ def origin_of(program: Program, engine: Engine, options: WriteOptions) -> dict[s
         "config": [step.words() for step in program.history],
         "source": hash_of(program),
         "inputs": [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in program.signature.tensors],
+        "outputs": program.output_names,
         "full_range": overflowing(program, engine),
         "ops": [asdict(record) for record in program.ops()],
         **({"image": image.record()} if image is not None else {}),

@@ -8,7 +8,7 @@ from quaver.checking import check, whole
 from quaver.engines import Engine, engine_of
 from quaver.errors import QuaverWarning
 from quaver.locks import folder_lock
-from quaver.runtime.artefact import checked, find, image_input
+from quaver.runtime.artefact import checked, find, image_input, output_names
 from quaver.runtime.queue import Queue
 from quaver.runtime.runner import Array, Input, Runner
 
@@ -26,7 +26,7 @@ def load(artefact: str | Path, threads: int = 1) -> Runner:
         engine = engine_of(path, origin)
         _warn_of_overflow(path, engine, origin)
         run = engine.load(path, threads)
-    run.image = image_input(path, origin)
+    run.image, run.outputs = image_input(path, origin), output_names(path, origin)
     return run
 
 

@@ -73,6 +73,15 @@ def image_input(path: Path, origin: dict[str, Any]) -> ImageInput | None:
     return image
 
 
+def output_names(path: Path, origin: dict[str, Any]) -> tuple[str, ...]:
+    """What the outputs of a file of this origin are called; nothing where it does not say."""
+    try:
+        names: tuple[str, ...] = decoded(tuple[str, ...], origin.get("outputs", []))
+    except ValueError as error:
+        raise StorageError(f"{provenance_file(path)}: 'outputs' is {error}. Export the program again.") from error
+    return names
+
+
 def checksum(content: dict[str, Any]) -> str:
     """SHA-256 of a provenance record, itself left out."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

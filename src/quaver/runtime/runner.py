@@ -1,12 +1,14 @@
 """What every runner is: an artefact on its engine, called with numpy batches."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quaver.checking import nearest
 from quaver.errors import InputError
 from quaver.image_input import ImageInput
 from quaver.program.empty import empty_shape
@@ -26,24 +28,50 @@ class Input:
 class Runner(ABC):
     """An artefact, loaded. ``run(batch)`` gives the output; a model with several outputs gives a tuple of them.
 
-    Any number of threads may call one runner. What it gives is the caller's own. ``in_turns``: calls wait for each other.
+    Several inputs are given in order, by name, or as one dict; ``run.named(…)`` gives the outputs by name: the keys of what
+    the model gives back, or numbers. Any number of threads may call one runner. What it gives is the caller's own.
+    ``in_turns``: calls wait for each other.
     """
 
     engine: str
     inputs: list[Input]
     image: ImageInput | None = None
     """How a file takes a camera's bytes, where it does."""
+    outputs: tuple[str, ...] = ()
+    """Names of the outputs, as far as they are known."""
     threads = 1
     in_turns = False
 
-    def __call__(self, *batch: Array) -> Array | tuple[Array, ...]:
+    def __call__(self, *batch: Array | Mapping[str, Array], **by_name: Array) -> Array | tuple[Array, ...]:
         """Run a batch of any size on the engine. One without images gives outputs without any."""
-        if len(batch) != len(self.inputs):
-            names = ", ".join(repr(expected.name) for expected in self.inputs)
-            raise InputError(f"the model takes {len(self.inputs)} inputs ({names}) and was given {len(batch)}.")
-        fitting = [_fitting(given, expected, self.image) for given, expected in zip(batch, self.inputs, strict=True)]
-        outputs = self.infer(fitting) if _size_of(fitting, self.inputs) else self._infer_nothing(fitting)
+        outputs = self._run(batch, by_name)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def named(self, *batch: Array | Mapping[str, Array], **by_name: Array) -> dict[str, Array]:
+        """The same, with the outputs by their names."""
+        outputs = self._run(batch, by_name)
+        names = self.outputs if len(self.outputs) == len(outputs) else map(str, range(len(outputs)))
+        return dict(zip(names, outputs, strict=True))
+
+    def _run(self, batch: tuple[Any, ...], by_name: Mapping[str, Any]) -> list[Array]:
+        given = self._in_order(batch, by_name)
+        fitting = [_fitting(value, expected, self.image) for value, expected in zip(given, self.inputs, strict=True)]
+        return self.infer(fitting) if _size_of(fitting, self.inputs) else self._infer_nothing(fitting)
+
+    def _in_order(self, batch: tuple[Any, ...], by_name: Mapping[str, Any]) -> list[Any]:
+        """What each input is given, in their order; those that are not given by position are given by name."""
+        only = batch[0] if len(batch) == 1 else None
+        if isinstance(only, Mapping):
+            batch, by_name = (), {**only, **by_name}
+        known = [expected.name for expected in self.inputs]
+        listed = f"the model takes {len(known)} inputs ({', '.join(map(repr, known))})"
+        strange = next((name for name in by_name if name not in known[len(batch) :]), None)
+        if strange is not None:
+            twice = " twice" if strange in known else ""
+            raise InputError(f"{listed} and was given {strange!r}{twice}.{nearest(strange, known) if not twice else ''}")
+        if len(batch) + len(by_name) != len(known):
+            raise InputError(f"{listed} and was given {len(batch) + len(by_name)}.")
+        return [*batch, *(by_name[name] for name in known[len(batch) :])]
 
     @abstractmethod
     def infer(self, batch: list[Array]) -> list[Array]:
