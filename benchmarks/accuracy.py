@@ -70,7 +70,7 @@ class Run:
 
 def train_float(run: Run, data: Images, test: Images) -> None:
     start, model = time.time(), zoo_model(run.name, run.options)
-    train(model, data, run.options.epochs, LEARNING_RATES[run.name], on_epoch=run.log("float"))
+    train(model, data, run.options.epochs, LEARNING_RATES[run.name], bf16=run.options.bf16, on_epoch=run.log("float"))
     save_weights(model, run.folder / "float.safetensors")
     figures = {"epochs": run.options.epochs, "float": accuracy(model, test), "float_top5": accuracy(model, test, 5)}
     run.note("float", **figures, float_top1=figures["float"], float_seconds=round(time.time() - start))
@@ -83,7 +83,7 @@ def trained_with_quantizers(
     model = load_weights(zoo_model(name, options), weights, options)
     example = data[0][:2].contiguous(memory_format=torch.channels_last)
     qat = quaver.quant_aware(model, {"saturation_safe": safe, "target": options.target}, example_inputs=(example,))
-    train(qat, data, qat_epochs(options), QAT_LR * LEARNING_RATES[name], warm_up=0.05, on_epoch=on_epoch)
+    train(qat, data, qat_epochs(options), QAT_LR * LEARNING_RATES[name], warm_up=0.05, bf16=options.bf16, on_epoch=on_epoch)
     return qat
 
 

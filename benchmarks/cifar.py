@@ -32,6 +32,7 @@ OPTIONS: dict[str, Any] = {
     "test_images": 10000,
     "seed": 0,
     "jobs": 1,
+    "bf16": int(torch.cuda.is_available()),
 }
 Images = tuple[Tensor, Tensor]
 
@@ -79,7 +80,7 @@ def trained_model(name: str, options: Namespace, data: Images) -> nn.Module:
     """A float model with the weights of ``--float``; without, it is trained first and kept in ``--out``."""
     model, file = zoo_model(name, options), Path(options.float or Path(options.out) / "float.safetensors")
     if not file.exists():
-        train(model, data, options.epochs, 0.2)
+        train(model, data, options.epochs, 0.2, bf16=options.bf16)
         save_weights(model, file)
     return load_weights(model, file, options)
 
@@ -143,9 +144,10 @@ def train(
     teacher: nn.Module | None = None,
     distill: float = 0.0,
     own: Sequence[dict[str, Any]] = (),
+    bf16: bool = bool(OPTIONS["bf16"]),
     on_epoch: Callable[[int, float, float], None] = lambda epoch, loss, seconds: None,
 ) -> None:
-    """SGD (or AdamW) along one cycle of the learning rate, in bf16 on an accelerator; biases and batch norm do not decay.
+    """SGD (or AdamW) along one cycle of the learning rate, in bf16 if wanted; biases and batch norm do not decay.
 
     ``own`` are parameter groups with options of their own, such as the quantizers'; their learning rate follows the same
     cycle. ``distill`` is the weight of learning from a ``teacher``'s outputs.
@@ -163,7 +165,7 @@ def train(
     peaks = [group["lr"] for group in optimizer.param_groups]
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peaks, total_steps=steps, pct_start=warm_up, div_factor=10)
     model.train()
-    step = Step(model, teacher, distill)
+    step = Step(model, teacher, distill, bf16=bf16)
     for epoch in range(epochs):
         start, total, seen = time.time(), torch.zeros((), device=images.device), 0
         for x, y in batches(images, labels, size):
@@ -184,8 +186,10 @@ class Step:
     BEFORE_RECORDING = 8
     task = Classification(label_smoothing=0.05)
 
-    def __init__(self, model: nn.Module, teacher: nn.Module | None = None, distill: float = 0.0) -> None:
-        self.model, self.done = model, 0
+    def __init__(
+        self, model: nn.Module, teacher: nn.Module | None = None, distill: float = 0.0, *, bf16: bool = bool(OPTIONS["bf16"])
+    ) -> None:
+        self.model, self.done, self.bf16 = model, 0, bf16
         self.teacher, self.distill = teacher, distill
         self.graph: torch.cuda.CUDAGraph | None = None
         self.images = self.labels = self.loss = torch.empty(0)
@@ -206,8 +210,8 @@ class Step:
         return self.loss
 
     def run(self, x: Tensor, y: Tensor) -> Tensor:
-        """As it is, in bf16 on an accelerator."""
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=x.is_cuda):
+        """As it is."""
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.bf16):
             output = self.model(x)
             loss = self.task.loss(output, y)
             if self.teacher is not None:

@@ -42,7 +42,15 @@ def run(bits: str, options: Namespace, data: Images, test: Images) -> None:
     qat = quaver.quant_aware(trained_model("resnet20", options, data), config(bits), example_inputs=(data[0][:2],))
     own = [{"params": list(qat.quantizer_parameters()), "lr": LR / 5, "weight_decay": 0.0}]
     log: list[float] = []
-    train(qat, data, options.qat_epochs, LR, own=own, on_epoch=lambda epoch, loss, _: log.append(round(loss, 4)))
+    train(
+        qat,
+        data,
+        options.qat_epochs,
+        LR,
+        own=own,
+        bf16=options.bf16,
+        on_epoch=lambda epoch, loss, _: log.append(round(loss, 4)),
+    )
     frozen, int8 = quaver.convert(qat.eval(), save_int8=True)
     figures = {"bits": bits, "top1": accuracy(frozen, test), "losses": log, "seconds": round(time.time() - start)}
     quaver.save(int8.to("cpu"), Path(options.out) / bits)

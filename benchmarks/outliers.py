@@ -88,7 +88,18 @@ def run(way: str, options: Namespace, data: Images, test: Images) -> None:
 
     teacher = copy.deepcopy(model).eval() if options.distill else None  # the program trains the model's own weights
     learned = {"teacher": teacher, "distill": options.distill}
-    train(qat, data, options.qat_epochs, options.lr, adam=True, warm_up=0.05, own=own, on_epoch=note, **learned)
+    train(
+        qat,
+        data,
+        options.qat_epochs,
+        options.lr,
+        adam=True,
+        warm_up=0.05,
+        own=own,
+        bf16=options.bf16,
+        on_epoch=note,
+        **learned,
+    )
     figures = {"way": way, "int8": accuracy(qat, test), "losses": losses}
     figures |= {"seconds": round(time.time() - start)}
     if all(bool(torch.isfinite(value).all()) for value in qat.parameters()):
