@@ -7,16 +7,15 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from quaver.analysis import analyze
 from quaver.analysis.findings import Proposal
-from quaver.calibration import calibrate
 from quaver.config import QuantConfig
 from quaver.config.recipe import QuantPhase
 from quaver.data import Loader
 from quaver.engines import Engine
 from quaver.errors import EngineError
+from quaver.experiment.calibrated import calibrated
 from quaver.experiment.components import Components
 from quaver.export import export
 from quaver.measure.latency import measure
@@ -40,12 +39,6 @@ ROUNDS = 30
 
 RANGES_ALONE = {"equalize": False, "round_weights": False, "correct_bias": False, "reestimate_bn": False}
 """What calibration leaves out where weights are to stay the float program's."""
-
-
-def calibrated(components: Components, fp32: Program, config: QuantConfig, **options: Any) -> Program:
-    """The float program with quantizers, ranges and corrected weights from training images."""
-    batches = Loader(components.train.dataset, components.recipe.batch_size, shuffle=True)
-    return calibrate(fp32, batches.epoch(0), config, **options)
 
 
 def points_lost(components: Components, before: Figures, after: Figures) -> float:

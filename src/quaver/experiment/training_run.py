@@ -14,10 +14,11 @@ from quaver.analysis import Analysis, analyze
 from quaver.config.recipe import FROM_DATA, NO_TARGET, Phase
 from quaver.data import Loader
 from quaver.errors import ConfigError, InputError, StorageError
+from quaver.experiment.calibrated import calibrated
 from quaver.experiment.components import Components
 from quaver.experiment.run_folder import weights_at
 from quaver.experiment.start import Start
-from quaver.experiment.target_drop import Attempt, Figures, TargetDrop, calibrated
+from quaver.experiment.target_drop import Attempt, Figures, TargetDrop
 from quaver.models import load_weights
 from quaver.pipeline import quant_aware
 from quaver.program import Program
