@@ -189,7 +189,7 @@ class Step:
     def __init__(
         self, model: nn.Module, teacher: nn.Module | None = None, distill: float = 0.0, *, bf16: bool = bool(OPTIONS["bf16"])
     ) -> None:
-        self.model, self.done, self.bf16 = model, 0, bf16
+        self.model, self.done, self.bf16 = model, 0, bool(bf16)
         self.teacher, self.distill = teacher, distill
         self.graph: torch.cuda.CUDAGraph | None = None
         self.images = self.labels = self.loss = torch.empty(0)
