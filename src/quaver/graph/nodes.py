@@ -128,11 +128,6 @@ def tensor_notes(node: fx.Node, **changes: Any) -> dict[str, Any]:
     return {key: value for key, value in node.meta.items() if key not in ("op", "constant", *MODULE_NOTES)} | changes
 
 
-def module_of(node: fx.Node) -> str:
-    """The path of the batch norm or dropout that a node computes; empty for any other node."""
-    return str(node.meta.get("module", ""))
-
-
 def modules_in(graph: fx.Graph) -> dict[fx.Node, str]:
     """The nodes that compute batch norms and dropouts of the model, with the paths of these."""
     return {node: str(node.meta["module"]) for node in graph.nodes if "module" in node.meta}

@@ -4,7 +4,6 @@ The graph has them as numbers, those of the capture. Whoever sets them on a modu
 ``bn.eval()``, ``bn.momentum = 0.01``, ``dropout.p = 0.3``.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,33 +11,19 @@ from torch import Tensor, distributed, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from quaver.graph.nodes import argument, calls, module_of, modules_in, packet
+from quaver.graph.nodes import argument, calls, modules_in, packet
 from quaver.program.synced_batch_norm import synced_batch_norm
-from quaver.program.views import read
 
 TRAINING = 5  # the position of ``training`` among the arguments of aten.batch_norm
 EPS = 7  # that of ``eps``
 
 
-def live_module(root: nn.Module, node: fx.Node) -> Any:
-    """The batch norm or dropout that a node asks, if there is one."""
-    return _live(root, module_of(node))
-
-
-def _live(root: nn.Module, path: str) -> Any:
-    try:
-        module = read(root, path) if path else None
-    except KeyError:  # a frozen program has no modules but those that hold its tensors
-        return None
-    return module if isinstance(module, _BatchNorm | _DropoutNd) else None
-
-
-def live_modules(root: nn.Module, graph: fx.Graph) -> Iterator[tuple[fx.Node, str, Any]]:
-    """The nodes of a graph that ask a module, the module's path, and the module."""
-    for node, path in modules_in(graph).items():
-        module = _live(root, path)
-        if module is not None:
-            yield node, path, module
+def live_modules(root: nn.Module, *graphs: fx.Graph) -> list[tuple[fx.Node, str, Any]]:
+    """The nodes of graphs that ask a module, the module's path, and the module."""
+    asking = [item for graph in graphs for item in modules_in(graph).items()]
+    # a frozen program has no modules but those that hold its tensors
+    there = dict(root.named_modules(remove_duplicate=False)) if asking else {}
+    return [(node, path, there[path]) for node, path in asking if isinstance(there.get(path), _BatchNorm | _DropoutNd)]
 
 
 def is_training(node: fx.Node) -> bool:
@@ -48,9 +33,9 @@ def is_training(node: fx.Node) -> bool:
     return bool(argument(node, "train" if "dropout" in packet(node) else "training", True))
 
 
-def settle_eps(root: nn.Module, graph: fx.Graph) -> None:
-    """Write into a graph what batch norms add to their variances now."""
-    for node, _, module in live_modules(root, graph):
+def settle_eps(root: nn.Module, *graphs: fx.Graph) -> None:
+    """Write into graphs what batch norms add to their variances now."""
+    for node, _, module in live_modules(root, *graphs):
         if calls(node, "batch_norm") and argument(node, "eps") != module.eps:
             node.update_arg(EPS, module.eps)
 
@@ -58,7 +43,7 @@ def settle_eps(root: nn.Module, graph: fx.Graph) -> None:
 def ask_eps(root: nn.Module, graph: fx.Graph) -> None:
     """Let the batch norms of an evaluation graph ask their modules what to add to the variance: all else is fixed there."""
     start = next(iter(graph.nodes))
-    for node, path, module in list(live_modules(root, graph)):
+    for node, path, module in live_modules(root, graph):
         if isinstance(module, _BatchNorm):
             with graph.inserting_before(start):  # where a convolution in front can read it, too
                 node.update_arg(EPS, graph.call_function(getattr, (graph.get_attr(path), "eps")))
@@ -67,7 +52,7 @@ def ask_eps(root: nn.Module, graph: fx.Graph) -> None:
 def ask_modules(root: nn.Module, graph: fx.Graph) -> None:
     """Let the nodes of a training graph ask their modules."""
     counted = set()
-    for node, path, _ in list(live_modules(root, graph)):
+    for node, path, _ in live_modules(root, graph):
         with graph.inserting_before(node):
             module = graph.get_attr(path)
             if "dropout" in packet(node):

@@ -4,11 +4,12 @@ A graph computes what the modules did; it does not call them. Where somebody reg
 stands behind the module's output, or in front of its input.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import fx, nn
+from torch.utils.hooks import RemovableHandle
 
 from quaver.errors import StageError
 
@@ -32,16 +33,35 @@ Hooked = frozenset[tuple[str, str]]
 """Modules with hooks: each with its path and the kind of the hooks."""
 
 
-def hooked_modules(root: nn.Module, called: frozenset[str], traced: frozenset[int]) -> Hooked:
-    """The modules that a graph computes, not calls, and that have hooks beside those that were traced into it."""
+def hooked_modules(root: nn.Module, graphs: Iterable[fx.Graph], traced: frozenset[int]) -> Hooked:
+    """The modules that graphs compute, not call, and that have hooks beside those that were traced into them."""
+    called = {node.target for graph in graphs for node in graph.find_nodes(op="call_module")}
     return frozenset(
         (path, kind)
         for path, module in root.named_modules()
         for kind in HOOKS
         if path
         and any(number not in traced for number in hooks_of(module, kind))
-        and not any(path == one or path.startswith(f"{one}.") for one in called)
+        and not any(path == caller or path.startswith(f"{caller}.") for caller in called)
     )
+
+
+class HookWatch:
+    """The modules of a program with hooks, found again when there can be new ones."""
+
+    def __init__(self) -> None:
+        self.hooked: Hooked = frozenset()
+        self._next_number = -1
+
+    def is_due(self) -> bool:
+        """Whether a hook was registered, on whatever module, since this was last asked: the next hook's number says so."""
+        before, self._next_number = self._next_number, RemovableHandle.next_id
+        return before != self._next_number
+
+    def find(self, root: nn.Module, graphs: Iterable[fx.Graph], traced: frozenset[int]) -> bool:
+        """Look for them; whether they are others than before."""
+        before, self.hooked = self.hooked, hooked_modules(root, graphs, traced)
+        return before != self.hooked
 
 
 def refuse_backward_hooks(hooked: Hooked) -> None:

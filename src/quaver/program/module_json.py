@@ -57,6 +57,6 @@ class SavedModule:
 
 def describe_modules(root: nn.Module, graphs: Iterable[fx.Graph]) -> dict[str, Any]:
     """The batch norms and dropouts that graphs ask, by their paths."""
-    asked = {path: module for graph in graphs for _, path, module in live_modules(root, graph)}
+    asked = {path: module for _, path, module in live_modules(root, *graphs)}
     saved = {path: SavedModule.of(module) for path, module in asked.items()}
     return {path: asdict(one) for path, one in saved.items() if one is not None}

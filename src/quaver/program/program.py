@@ -1,39 +1,39 @@
 """Program: a model as graphs over its own tensors, with the stage it has reached."""
 
 import copy
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, fx, nn
-from torch.utils.hooks import RemovableHandle
 
 from quaver.engines import DEFAULT, ENGINES, Engine
-from quaver.errors import QuaverWarning, StageError
-from quaver.graph.nodes import Op, copy_graph, is_op, op_of, quantizer_of
+from quaver.errors import StageError
+from quaver.graph.nodes import copy_graph
 from quaver.preprocessing import Preprocessing
 from quaver.program.empty import empty_shape
 from quaver.program.history import PassApplied
 from quaver.program.live_modules import is_training, live_modules, settle_eps
-from quaver.program.module_hooks import Hooked, hooked_modules
+from quaver.program.module_hooks import HookWatch
 from quaver.program.placements import Placements
 from quaver.program.printer import table
-from quaver.program.reason import Because
 from quaver.program.record import OpRecord
+from quaver.program.recorded_ops import ops_of, recorded_ops
 from quaver.program.running import evaluation_graph, training_graph
+from quaver.program.seen_data import seen_data, warn_of_ranges
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
-from quaver.program.traced import Traced, refuse_mode, refuse_setting, refuse_training
+from quaver.program.traced import Traced
 from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, value_of, view
-from quaver.quantizers import Observer, Quantizer
+from quaver.program.watched_modules import refuse_unheeded, watched_modules
+from quaver.quantizers import Quantizer
 
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
     | {"preprocessing", "traced", "attributes"}
-    | {"_compiled", "_quantizer_optimizer", "_hooked", "_newest_hook", "_watched"}
+    | {"_compiled", "_quantizer_optimizer", "_hooks", "_watched"}
 )
 
 
@@ -73,8 +73,7 @@ class Program(nn.Module):
     ) -> None:
         super().__init__()
         self._compiled: dict[tuple[str, tuple[str, ...]], Executable] = {}
-        self._hooked: Hooked = frozenset()
-        self._newest_hook = -1
+        self._hooks = HookWatch()
         self._parameters = tensors._parameters
         self._buffers = tensors._buffers
         self._non_persistent_buffers_set = tensors._non_persistent_buffers_set
@@ -93,7 +92,7 @@ class Program(nn.Module):
             traced if traced and stage.trains else Traced()
         )  # what does not train has modules that only hold tensors
         self._quantizer_optimizer: Any = None
-        self._watched = self._watch()
+        self._watched = watched_modules(self, self.graphs.values(), self.traced)
         self.attributes = {name: value for name, value in (attributes or {}).items() if not hasattr(self, name)}
         self.__dict__.update(self.attributes)
 
@@ -126,7 +125,7 @@ class Program(nn.Module):
     def _run(self, mode: str, tensors: Sequence[Tensor], features: tuple[str, ...] = ()) -> Any:
         self._build(mode, features)
         run = self._compiled[mode, features]
-        self._refuse_unheeded()
+        refuse_unheeded(self._watched, self.training)
         try:
             return run(*tensors)
         except RuntimeError:  # torch cannot tell what view(n, -1) makes of nothing
@@ -137,36 +136,12 @@ class Program(nn.Module):
             a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape)) for a, b in zip(one, two, strict=True)
         ]
 
-    def _refuse_unheeded(self) -> None:
-        """Refuse modes and settings of modules that the graph cannot follow."""
-        for path, module, settings in self._watched:
-            if settings is None:
-                if module.training and not self.training:
-                    raise refuse_training(path)
-            elif module.training != self.training:
-                raise refuse_mode(path, module)
-            else:
-                for name, value in settings:
-                    if getattr(module, name) != value:
-                        raise refuse_setting(path, name, value, getattr(module, name))
-
-    def _find_hooks(self) -> None:
-        """Look for modules with hooks, if there can be new ones: the next hook's number says whether any was registered."""
-        if self._newest_hook != RemovableHandle.next_id:
-            self._newest_hook = RemovableHandle.next_id
-            hooked = self._hooked_modules()
-            if hooked != self._hooked:
-                self._hooked = hooked
-                self.forget_code()
-
-    def _hooked_modules(self) -> Hooked:
-        called = [node.target for graph in self.graphs.values() for node in graph.find_nodes(op="call_module")]
-        return hooked_modules(self, frozenset(called), self.traced.hooks)
+    def _find_hooks(self) -> bool:
+        return self._hooks.find(self, self.graphs.values(), self.traced.hooks)
 
     def settle(self) -> None:
         """Write batch norms' eps of now into the graphs, for those who know them by the graphs alone: passes and files."""
-        for graph in self.graphs.values():
-            settle_eps(self, graph)
+        settle_eps(self, *self.graphs.values())
 
     def forget_code(self) -> None:
         """Build the graphs anew when they next run: they, or what they were built with, changed."""
@@ -178,11 +153,12 @@ class Program(nn.Module):
 
         Hooks are looked for each time; those that are registered after it compiled, ``torch.compile`` sees in no module.
         """
-        self._find_hooks()
+        if self._hooks.is_due() and self._find_hooks():
+            self.forget_code()
         if (mode, features) not in self._compiled:
             self.traced.refuse_others(self)
-            self._hooked = self._hooked_modules()  # some may have been removed
-            graph = self.lowered(features) if mode == EVAL else training_graph(self, features, self._hooked)
+            self._find_hooks()  # some may have been removed
+            graph = self.lowered(features) if mode == EVAL else training_graph(self, features, self._hooks.hooked)
             self._compiled[mode, features] = Executable(self, graph)
         return True
 
@@ -194,7 +170,7 @@ class Program(nn.Module):
 
     def lowered(self, features: tuple[str, ...] = ()) -> fx.Graph:
         """The evaluation graph as it is computed: on integers, in the arithmetic of the engine that it is meant for."""
-        return evaluation_graph(self, features, self._hooked)
+        return evaluation_graph(self, features, self._hooks.hooked)
 
     @property
     def engine(self) -> Engine:
@@ -237,25 +213,15 @@ class Program(nn.Module):
         if mode and not self.stage.trains:
             raise StageError(f"a {self.stage.value} program cannot be trained: train the prepared one, then convert it.")
         if self.training and not mode:
-            self._report()
+            warn_of_ranges(self, stacklevel=3)  # whoever called train or eval
         self.traced.refuse_others(self)
         super().train(mode)
         if mode:
             for node, _, module in live_modules(self, self.graphs[TRAIN]):
                 if not is_training(node):  # the model's own train() left it so, or quaver.freeze_batch_norm did
                     module.eval()
-        self._watched = self._watch()  # some may have taken the place of others
+        self._watched = watched_modules(self, self.graphs.values(), self.traced)  # some may have taken the place of others
         return self
-
-    def _watch(self) -> list[tuple[str, Any, list[tuple[str, float]] | None]]:
-        """The modules whose mode matters: those that the graphs ask, and those whose settings are in them for good."""
-        asking = (found for graph in self.graphs.values() for found in live_modules(self, graph))
-        watched: dict[str, Any] = {path: (module, None) for _, path, module in asking}
-        there = dict(self.named_modules()) if self.traced.settings else {}
-        for path in self.traced.settings.keys() & there.keys():
-            module = there[path]
-            watched[path] = (module, [pair for pair in self.traced.settings[path].items() if hasattr(module, pair[0])])
-        return [(path, *pair) for path, pair in watched.items()]
 
     def clone(self, for_test: bool = False) -> "Program":
         """Another program over the same parameters, buffers and quantizers; nothing is reset.
@@ -266,8 +232,10 @@ class Program(nn.Module):
 
     def copy(self, *, tensors: nn.Module | None = None, **changes: Any) -> "Program":
         """A program with graphs and modules of its own over the same tensors; the passes' way to begin."""
-        self.settle()
-        graphs = changes.pop("graphs", None) or {mode: copy_graph(graph) for mode, graph in self.graphs.items()}
+        graphs = changes.pop("graphs", None)
+        if graphs is None:  # a pass, which gives its own, has settled them
+            self.settle()
+            graphs = {mode: copy_graph(graph) for mode, graph in self.graphs.items()}
         fields: dict[str, Any] = {
             "stage": self.stage,
             "placements": self.placements,
@@ -328,9 +296,9 @@ class Program(nn.Module):
         path = self.placements.weights[name]
         if path:
             return read(self, path)  # type: ignore[no-any-return]
-        rounding = next(node for node in self.graphs[EVAL].nodes if quantizer_of(node) == name)
+        rounding = next(iter(self.graphs[EVAL].find_nodes(op="call_module", target=self.placements.quantizers[name])))
         with torch.no_grad():
-            return value_of(self, rounding.args[0])  # type: ignore[arg-type,no-any-return]
+            return value_of(self, rounding.args[0])  # type: ignore[no-any-return]
 
     def quantizer_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that quantizers and custom functions brought along, for an optimizer group of their own."""
@@ -364,79 +332,15 @@ class Program(nn.Module):
 
     def ops(self) -> list[OpRecord]:
         """A record per op: name, type, scope, whether it is quantized, why not, thresholds."""
-        return list(self.records) or [self._record(op) for op in self._ops()]
+        return list(self.records) or recorded_ops(self)
 
     def scopes(self) -> set[str]:
         """Where its ops come from."""
-        return {op.scope for op in self.records or self._ops()}
-
-    def _ops(self) -> list[Op]:
-        ops_by_name: dict[str, Op] = {}
-        for mode in (EVAL, TRAIN):
-            for node in self.graphs[mode].nodes if mode in self.graphs else ():
-                if is_op(node):
-                    ops_by_name.setdefault(op_of(node).name, op_of(node))
-        return list(ops_by_name.values())
-
-    def _record(self, op: Op) -> OpRecord:
-        roles = self.placements.roles.get(op.name, {})
-        thresholds = {role: self._threshold(name) for role, name in roles.items()}
-        quantized = op.name in self.placements.quantized
-        why = None if quantized else self.placements.reasons.get(op.name) or self._unplanned()
-        return OpRecord(op.name, op.type, op.scope, op.source, quantized, why, thresholds)
-
-    def _unplanned(self) -> Because:
-        """Why an op is float that no pass looked at."""
-        is_float = self.stage is Stage.FLOAT
-        return Because("the program is not quantized yet" if is_float else "no pass was asked to quantize it")
-
-    def _threshold(self, name: str) -> list[float]:
-        quantizer = self.quantizer(name)
-        with torch.no_grad():
-            if name in self.placements.weights:  # from the weight as it is, not from the last forward
-                return quantizer.range_for(self.weight(name), None)[0].flatten().tolist()  # type: ignore[no-any-return]
-            seen = quantizer.seen
-            return [] if seen is not None and not seen else quantizer.threshold.flatten().tolist()  # type: ignore[no-any-return]
+        return {op.scope for op in self.records or ops_of(self.graphs)}
 
     def unseen(self) -> list[str]:
         """Names of the quantized tensors that have not seen any data."""
-        return [name for name, seen in self._seen().items() if not seen]
-
-    def _seen(self) -> dict[str, bool]:
-        """Whether the quantized tensors whose range comes from data have seen any, by name."""
-        rounding = [(name, q) for name, q in self.quantizers() if not isinstance(q, Observer)]
-        states = {name: q.seen for name, q in rounding if name not in self.placements.weights}
-        seen_tensors = {name: seen for name, seen in states.items() if isinstance(seen, Tensor)}
-        flags = torch.stack(list(seen_tensors.values())).tolist() if seen_tensors else []
-        return dict(zip(seen_tensors, flags, strict=True))
-
-    def _report(self) -> None:
-        """Name the tensors that saw NaN or Inf, or no data where others did; asked once per switch: training pays nothing.
-
-        Where none did, training has not begun: a copy for averages was made, or a trainer tries its loop. `convert` refuses.
-        """
-        seen = self._seen()
-        unseen = [name for name in seen if not seen[name] and self.quantizer(name).quantizing]
-        if unseen and any(seen.values()):
-            warnings.warn(
-                f"{len(unseen)} quantizers, {unseen[0]!r} first, saw no data yet and let values pass unrounded: what is "
-                "evaluated now is partly the float model. Run training batches through program.train() first.",
-                QuaverWarning,
-                stacklevel=4,  # whoever called train or eval
-            )
-        counts = {name: quantizer.nonfinite for name, quantizer in self.quantizers()}
-        totals = torch.stack(list(counts.values())).tolist() if counts else []
-        bad = {name: total for name, total in zip(counts, totals, strict=True) if total}
-        if bad:
-            listed = ", ".join(f"{name!r} ({total} times)" for name, total in bad.items())
-            warnings.warn(
-                f"NaN or Inf was seen in {listed}. These batches were left out of the thresholds, which stay as they "
-                "were. Try a lower learning rate, gradient clipping, or look at the batch.",
-                QuaverWarning,
-                stacklevel=4,  # whoever called train or eval
-            )
-            for count in counts.values():
-                count.zero_()
+        return [name for name, seen in seen_data(self).items() if not seen]
 
     def __repr__(self) -> str:
         return table(self)

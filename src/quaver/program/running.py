@@ -13,7 +13,6 @@ from quaver.graph.patterns import folded_behind
 from quaver.program.live_modules import ask_eps, ask_modules
 from quaver.program.module_calls import ModuleCalls, module_called
 from quaver.program.module_hooks import FORWARD, Hooked, HookedCall, all_hooks, insert_hooks, refuse_backward_hooks
-from quaver.program.traced import refuse_no_tensor
 from quaver.program.views import read
 
 if TYPE_CHECKING:
@@ -125,7 +124,10 @@ def _refuse_gone(program: "Program", graph: fx.Graph) -> None:
         try:
             read(program, node.target)
         except KeyError:
-            raise refuse_no_tensor(node.target) from None
+            raise StageError(
+                f"{node.target!r} is no parameter or buffer of the program any more: it was pruned, say. Do that to the "
+                "model, and capture it then."
+            ) from None
 
 
 def _traced(program: "Program", path: str) -> tuple[int, ...]:

@@ -64,6 +64,8 @@ def read(root: nn.Module, path: str) -> Any:
 
 def value_of(root: nn.Module, node: fx.Node) -> Any:
     """What a node that depends on no input gives: a tensor of the module's, or what the graph computes from some."""
+    if node.op == "get_attr":
+        return read(root, node.target)  # type: ignore[arg-type]
     values: dict[fx.Node, Any] = {}
     for source in behind(node):
         args, kwargs = fx.map_arg((source.args, source.kwargs), values.__getitem__)  # type: ignore[misc]

@@ -1,16 +1,15 @@
 """Batch norm as training goes on: statistics of all processes, statistics that stay, statistics measured anew."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from quaver.graph.nodes import argument
 from quaver.program import TRAIN, Program
 from quaver.program.batch_norm import batch_norms, freeze_batch_norm
-from quaver.program.live_modules import counter_of, live_module
+from quaver.program.live_modules import counter_of, live_modules
 from quaver.program.synced_batch_norm import synced_batch_norm
 from quaver.program.views import read
 
@@ -49,9 +48,14 @@ def reestimate(program: Program, run: Callable[[Tensor], Any], batches: Iterable
     Ordinary statistics lag behind: they average over weights that have changed since. ``run`` should not observe ranges.
     """
     norms = [node for node in batch_norms(program.graphs[TRAIN]) if argument(node, "training")]
-    kept = [(argument(node, name), _momentum(program, node)) for node in norms for name in ("running_mean", "running_var")]
+    modules = {node: module for node, _, module in live_modules(program, program.graphs[TRAIN])}
+    momenta = {node: modules[node].momentum if node in modules else argument(node, "momentum") for node in norms}
+    # of a cumulative average, the first batch has all
+    parts = {node: 1.0 if momentum is None else float(momentum) for node, momentum in momenta.items()}
+    kept = [(argument(node, name), parts[node]) for node in norms for name in ("running_mean", "running_var")]
     buffers = [(read(program, where.target), momentum) for where, momentum in kept if where is not None and momentum]
-    counters = [module.num_batches_tracked for module in map(partial(live_module, program), norms) if _is_cumulative(module)]
+    cumulative = [modules[node] for node in norms if node in modules and momenta[node] is None]
+    counters = [module.num_batches_tracked for module in cumulative]
     sums = [torch.zeros_like(buffer, dtype=torch.float64) for buffer, _ in buffers]
     seen = 0
     for images in batches:
@@ -67,14 +71,3 @@ def reestimate(program: Program, run: Callable[[Tensor], Any], batches: Iterable
     for counter in counters:
         counter.fill_(seen)
     return seen
-
-
-def _momentum(program: Program, norm: fx.Node) -> float:
-    """The part that a batch has in the running statistics; of a cumulative average, the first batch has all."""
-    module = live_module(program, norm)
-    momentum = argument(norm, "momentum") if module is None else module.momentum
-    return 1.0 if momentum is None else float(momentum)
-
-
-def _is_cumulative(module: Any) -> bool:
-    return module is not None and module.momentum is None
