@@ -9,7 +9,6 @@ from torch import fx
 
 from quaver.engines.litert.flatbuffer import Grid
 from quaver.engines.litert.translator import Translation, Translator, Value
-from quaver.errors import EngineError
 from quaver.graph.nodes import clamp_bounds, is_dequantize, is_quantize
 from quaver.int8.kernels import fixed_integers
 
@@ -21,8 +20,7 @@ CLAMPS = {"RELU": (0.0, np.inf), "RELU_N1_TO_1": (-1.0, 1.0), "RELU6": (0.0, 6.0
 def clamp(t: Translator, node: fx.Node) -> Value:
     """Between bounds; on integers where it is given some."""
     bounds = clamp_bounds(node)
-    if bounds is None:
-        raise EngineError(f"LiteRT: {t.title(node)!r}: a clamp to a tensor has no form in a .tflite file.")
+    assert bounds is not None, node
     x: Value = t.values[node.args[0]]  # type: ignore[index]
     word = word_for(bounds, x.grid)
     if word:
@@ -81,4 +79,4 @@ def clamp_behind(t: Translator, node: fx.Node) -> fx.Node | None:
     return None
 
 
-TRANSLATIONS: dict[str, Translation] = dict.fromkeys(("relu", "relu6", "hardtanh", "clamp"), clamp)
+TRANSLATIONS: dict[str, Translation] = dict.fromkeys(("relu", "relu6", "hardtanh"), clamp)

@@ -16,14 +16,18 @@ NO_TENSOR = -1
 # ops by their options; those that are not here have none, or need none
 OPTIONS = {
     "ADD": "Add",
+    "ARG_MAX": "ArgMax",
+    "ARG_MIN": "ArgMin",
     "AVERAGE_POOL_2D": "Pool2D",
     "BATCH_MATMUL": "BatchMatMul",
     "CONCATENATION": "Concatenation",
     "CONV_2D": "Conv2D",
+    "CUMSUM": "Cumsum",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2D",
     "DEPTH_TO_SPACE": "DepthToSpace",
     "DIV": "Div",
     "FULLY_CONNECTED": "FullyConnected",
+    "GATHER": "Gather",
     "GELU": "Gelu",
     "LEAKY_RELU": "LeakyRelu",
     "MAX_POOL_2D": "Pool2D",
@@ -47,9 +51,9 @@ INT8_VERSIONS = {
     "FULLY_CONNECTED": 12,  # with a step per channel
     **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), 3),  # with half pixels
     **dict.fromkeys(("ADD", "SUB", "MUL", "MAX_POOL_2D", "MEAN", "CONCATENATION", "TRANSPOSE", "STRIDED_SLICE"), 2),
-    **dict.fromkeys(("DEQUANTIZE", "PAD", "PADV2", "DEPTH_TO_SPACE", "MAXIMUM", "MINIMUM"), 2),
+    **dict.fromkeys(("DEQUANTIZE", "PAD", "PADV2", "DEPTH_TO_SPACE", "GATHER", "MAXIMUM", "MINIMUM"), 2),
 }
-FLOAT_VERSIONS = {"TRANSPOSE_CONV": 3, "RESIZE_BILINEAR": 3, "RESIZE_NEAREST_NEIGHBOR": 3}
+FLOAT_VERSIONS = {"TRANSPOSE_CONV": 3, "RESIZE_BILINEAR": 3, "RESIZE_NEAREST_NEIGHBOR": 3, "BROADCAST_TO": 2}
 
 
 def schema() -> Any:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import torch
 from torch import fx
 
 from quaver.engines.litert.flatbuffer import Stored
@@ -242,16 +243,17 @@ def expand(t: Translator, node: fx.Node) -> Value:
 
 
 def cast(t: Translator, node: fx.Node) -> Value:
-    """Bytes as float; what is float, or stands for it, stays as it is."""
-    x = moved(t, node.args[0])
-    if x.stored.dtype != np.uint8:
-        return same(t, node)
-    return t.emit("CAST", [x], Value(Stored(0, x.stored.shape, np.dtype(np.float32)), x.order), t.title(node))
+    """Bytes, numbers or truths as float, or float as those; what is float, or stands for it, stays as it is."""
+    x, wanted = moved(t, node.args[0]), node.meta["val"].dtype
+    dtype = np.dtype(np.float32 if wanted.is_floating_point else np.bool_ if wanted == torch.bool else np.int32)
+    if dtype == (np.float32 if x.grid is not None else x.stored.dtype):
+        return x
+    return t.emit("CAST", [t.as_float(x)], Value(Stored(0, x.stored.shape, dtype), x.order), t.title(node))
 
 
 TRANSLATIONS: dict[str, Translation] = {
-    **dict.fromkeys(("contiguous", "clone", "dropout", "detach", "alias", "to", "lift_fresh_copy"), same),
-    "_to_copy": cast,
+    **dict.fromkeys(("contiguous", "clone", "dropout", "detach", "alias", "lift_fresh_copy"), same),
+    **dict.fromkeys(("to", "_to_copy"), cast),
     **dict.fromkeys(("flatten", "reshape", "view", "squeeze", "unsqueeze", "unflatten", "_unsafe_view"), reshape),
     **dict.fromkeys(("permute", "transpose", "t"), permute),
     **dict.fromkeys(("cat", "concat", "concatenate"), concat),

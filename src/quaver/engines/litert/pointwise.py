@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from torch import fx
 
-from quaver.engines.litert.clamps import emit_clamped
-from quaver.engines.litert.flatbuffer import Grid
+from quaver.engines.litert.clamps import clamp, emit_clamped
+from quaver.engines.litert.flatbuffer import Grid, Stored
 from quaver.engines.litert.translator import Translation, Translator, Value, as_given, size
-from quaver.graph.nodes import argument
+from quaver.graph.nodes import argument, clamp_bounds
 
 
 def elementwise(op: str, on_integers: bool = False) -> Translation:
@@ -26,12 +26,16 @@ def elementwise(op: str, on_integers: bool = False) -> Translation:
     return translation
 
 
-def joined(t: Translator, op: str, node: fx.Node, first: Value, second: Value, grid: Grid | None = None) -> Value:
+def joined(
+    t: Translator, op: str, node: fx.Node, first: Value, second: Value, grid: Grid | None = None, gives: Any = np.float32
+) -> Value:
     """An op of two tensors of one rank and order; the smaller one is repeated."""
     rank = max(first.rank, second.rank)
     main = max((first, second), key=lambda value: (value.rank, size(value.shape)))
     first, second = (t.ordered(of_rank(t, value, rank), main.order) for value in (first, second))
-    return emit_clamped(t, op, [first, second], t.like(node, main.order), node, grid)
+    shape = np.broadcast_shapes(first.stored.shape, second.stored.shape)
+    like = Value(Stored(-1, shape, np.dtype(gives)), main.order)
+    return emit_clamped(t, op, [first, second], like, node, grid)
 
 
 def of_rank(t: Translator, value: Value, rank: int) -> Value:
@@ -87,6 +91,17 @@ def gelu(t: Translator, node: fx.Node) -> Value:
     return t.emit("GELU", [x], x, t.title(node), approximate=argument(node, "approximate") == "tanh")
 
 
+def elu(t: Translator, node: fx.Node) -> Value:
+    """``x``, or ``exp(x) - 1`` where it is negative; SELU and CELU are this with factors inside and around."""
+    x, name = t.operand(node.args[0]), t.title(node)
+    alpha, scale, within = (argument(node, factor) for factor in ("alpha", "scale", "input_scale"))
+    if alpha == scale == within == 1:
+        return t.emit("ELU", [x], x, name)
+    negative = with_number(t, "MUL", with_number(t, "MINIMUM", x, 0, f"{name}.negative"), within, f"{name}.within")
+    bent = with_number(t, "MUL", t.emit("ELU", [negative], x, f"{name}.bent"), alpha, f"{name}.alpha")
+    return with_number(t, "MUL", t.emit("ADD", [t.emit("RELU", [x], x, f"{name}.positive"), bent], x, name), scale, name)
+
+
 def mish(t: Translator, node: fx.Node) -> Value:
     """``x · tanh(log(1 + exp(x)))``: with e = exp(x), x · (e² + 2e) / (e² + 2e + 2), x not beyond 20."""
     x, name = t.operand(node.args[0]), t.title(node)
@@ -113,6 +128,34 @@ def softmax(t: Translator, node: fx.Node) -> Value:
     return t.emit("SOFTMAX", [x], x, t.title(node), beta=1.0)
 
 
+def reciprocal(t: Translator, node: fx.Node) -> Value:
+    """``1 / x``."""
+    x = t.operand(node.args[0])
+    return t.emit("DIV", [t.constant(np.array(1, np.float32)), x], x, t.title(node))
+
+
+def log1p(t: Translator, node: fx.Node) -> Value:
+    """``log(1 + x)``."""
+    x, name = t.operand(node.args[0]), t.title(node)
+    return t.emit("LOG", [with_number(t, "ADD", x, 1, f"{name}.shifted")], x, name)
+
+
+def expm1(t: Translator, node: fx.Node) -> Value:
+    """``exp(x) - 1``."""
+    x, name = t.operand(node.args[0]), t.title(node)
+    return with_number(t, "SUB", t.emit("EXP", [x], x, f"{name}.exp"), 1, name)
+
+
+def bounded(t: Translator, node: fx.Node) -> Value:
+    """Between bounds, which may be tensors."""
+    if clamp_bounds(node) is not None:
+        return clamp(t, node)
+    x = t.operand(node.args[0])
+    for op, bound in (("MAXIMUM", argument(node, "min")), ("MINIMUM", argument(node, "max"))):
+        x = x if bound is None else joined(t, op, node, x, t.operand(bound))
+    return x
+
+
 def power(t: Translator, node: fx.Node) -> Value:
     """``x`` to a number's power."""
     x, exponent = t.operand(node.args[0]), node.args[1]
@@ -125,7 +168,7 @@ def normalized(t: Translator, node: fx.Node, x: Value, axes: list[int], eps: flo
     """A tensor less its mean along axes (as it lies), by its deviation there."""
     name = t.title(node)
     shape = tuple(1 if place in axes else extent for place, extent in enumerate(x.stored.shape))
-    small = Value(x.stored.__class__(-1, shape, x.stored.dtype), x.order)
+    small = Value(Stored(-1, shape, x.stored.dtype), x.order)
     along = t.integers(axes)
     mean = t.emit("MEAN", [x, along], small, f"{name}.mean", keepDims=True)
     centred = t.emit("SUB", [x, mean], x, f"{name}.centred")
@@ -173,11 +216,11 @@ TRANSLATIONS: dict[str, Translation] = {
     "silu": silu,
     "leaky_relu": leaky_relu,
     "gelu": gelu,
-    "elu": unary("ELU"),
+    "elu": elu,
     "tanh": unary("TANH"),
     "mish": mish,
     "prelu": prelu,
-    "softmax": softmax,
+    **dict.fromkeys(("softmax", "_softmax"), softmax),
     "exp": unary("EXP"),
     "log": unary("LOG"),
     "sqrt": unary("SQRT"),
@@ -185,6 +228,17 @@ TRANSLATIONS: dict[str, Translation] = {
     "abs": unary("ABS"),
     "neg": unary("NEG"),
     "square": unary("SQUARE"),
+    "reciprocal": reciprocal,
+    "log1p": log1p,
+    "expm1": expm1,
+    "clamp": bounded,
+    "remainder": elementwise("FLOOR_MOD"),
+    "floor": unary("FLOOR"),
+    "ceil": unary("CEIL"),
+    "round": unary("ROUND"),
+    "sign": unary("SIGN"),
+    "sin": unary("SIN"),
+    "cos": unary("COS"),
     "pow": power,
     "layer_norm": layer_norm,
     "group_norm": group_norm,

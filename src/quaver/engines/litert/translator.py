@@ -224,12 +224,18 @@ class Translator:
 
     def like(self, node: fx.Node, order: Order) -> Value:
         """What a node gives, as far as it is known before: its shape, in an order."""
-        shape = node.meta["val"].shape
-        return Value(Stored(-1, tuple(int(shape[dim]) for dim in order), np.dtype(np.float32)), order)
+        shape = first_shape(node)
+        return Value(Stored(-1, tuple(shape[dim] for dim in order), np.dtype(np.float32)), order)
 
     def title(self, node: fx.Node) -> str:
         """What a node's tensor is called."""
         return self.titles.get(node) or (op_of(node).name if is_op(node) else node.name)
+
+
+def first_shape(node: fx.Node) -> tuple[int, ...]:
+    """The shape of what a node gives; of several tensors, that of the first."""
+    value = node.meta["val"]
+    return tuple(int(extent) for extent in (value if isinstance(value, Tensor) else value[0]).shape)
 
 
 def lies_alike(value: Value, order: Order) -> bool:

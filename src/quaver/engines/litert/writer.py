@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor, fx
 
 from quaver.engines.engine import WriteOptions
-from quaver.engines.litert import clamps, layers, moves, pointwise, pools
+from quaver.engines.litert import attention, clamps, layers, moves, pointwise, pools, selections
+from quaver.engines.litert.decomposition import decompose
 from quaver.engines.litert.flatbuffer import File
 from quaver.engines.litert.model_card import NAME as CARD
 from quaver.engines.litert.model_card import model_card, with_labels
@@ -23,7 +24,7 @@ from quaver.xnnpack.partitioning import for_xnnpack, shapes
 
 IMAGES = 4  # dimensions
 FACTS = "quaver"  # the file's note that says what Quaver knows of it, as JSON
-KINDS = (layers, clamps, pointwise, pools, moves)
+KINDS = (layers, clamps, pointwise, attention, pools, moves, selections)
 TRANSLATIONS = {packet: translation for kind in KINDS for packet, translation in kind.TRANSLATIONS.items()}
 
 
@@ -49,6 +50,7 @@ def serialized(program: Program, origin: dict[str, Any], options: WriteOptions |
     inputs = take_bytes(module, program, options.image, "LiteRT")
     for_xnnpack(module, inputs)
     shapes(module, inputs)
+    decompose(module, {*TRANSLATIONS, "getitem"})
     translator = Translator(File(), module, TRANSLATIONS)
     translator.titles = names
     last = options.input_layout == "nhwc" and options.image is None

@@ -1,0 +1,85 @@
+"""Ops that LiteRT has no form of, in the smaller ones that PyTorch itself defines them by; these run in float."""
+
+from collections.abc import Collection
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from quaver.graph.nodes import facts, packet
+
+aten = torch.ops.aten
+AS_THEY_ARE = ("quantize", "dequantize", "shape", "quantizer")
+
+
+def decompose(module: fx.GraphModule, known: Collection[str]) -> None:
+    """Write every op whose packet is not ``known`` in others; one that PyTorch has no definition of stays as it is."""
+    constant: set[fx.Node] = set()  # what a translation computes here and now
+    for node in list(module.graph.nodes):
+        if node.op == "get_attr" or (node.op == "call_function" and constant.issuperset(node.all_input_nodes)):
+            constant.add(node)
+        elif is_definable(node) and packet(node) not in known:
+            in_parts(module, node)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
+def is_definable(node: fx.Node) -> bool:
+    """Whether a node is an op of PyTorch that gives new tensors."""
+    op = node.target
+    return isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable and facts(node).kind not in AS_THEY_ARE
+
+
+def in_parts(module: fx.GraphModule, node: fx.Node) -> None:
+    """Put what an op is defined by in its place; its parts have its name."""
+    traced = defined(node)
+    tensors = [source for source in node.all_input_nodes if isinstance(source.meta["val"], Tensor)]
+    given = [part for part in traced.graph.nodes if part.op == "placeholder"]
+    parts: dict[fx.Node, Any] = dict(zip(given, tensors, strict=True))
+    with module.graph.inserting_before(node):
+        for part in traced.graph.nodes:
+            if part.op == "get_attr":
+                name = f"{node.name}_{part.target}"
+                module.register_buffer(name, getattr(traced, part.target).detach())
+                parts[part] = module.graph.get_attr(name)
+            elif part.op == "call_function":
+                parts[part] = module.graph.node_copy(part, parts.__getitem__)
+                parts[part].target = not_in_place(part.target)
+            if part in parts and part not in given:
+                parts[part].meta = node.meta | {"val": part.meta.get("val")}
+    results = fx.map_arg(traced.graph.output_node().args[0], parts.__getitem__)
+    if isinstance(results, fx.Node):
+        node.replace_all_uses_with(results)
+        return
+    for reader in list(node.users):  # each takes one of several results
+        reader.replace_all_uses_with(results[reader.args[1]])  # type: ignore[index,call-overload,arg-type]
+
+
+def not_in_place(op: Any) -> Any:
+    """An op that gives a new tensor; who traced one in place has later readers read what it gave."""
+    if not isinstance(op, torch._ops.OpOverload) or not op._schema.is_mutable:
+        return op
+    return getattr(getattr(aten, op._schema.name.split("::")[1].removesuffix("_")), op._overloadname)
+
+
+def defined(node: fx.Node) -> fx.GraphModule:
+    """An op as PyTorch defines it, for tensors of these shapes."""
+    tensors = [source for source in node.all_input_nodes if isinstance(source.meta["val"], Tensor)]
+
+    def run(*values: Tensor) -> Any:
+        known = dict(zip(tensors, values, strict=True))
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: known.get(source, source.meta["val"]))
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+    with torch.no_grad():
+        return make_fx(run, definitions())(*(source.meta["val"] for source in tensors))  # type: ignore[no-any-return]
+
+
+@cache
+def definitions() -> dict[Any, Any]:
+    """How PyTorch defines its ops by others, among them some that it counts as its core."""
+    more = (aten.addmm, aten.native_batch_norm, aten.native_layer_norm, aten.native_group_norm, aten._log_softmax)
+    return {**core_aten_decompositions(), **get_decompositions(more)}
