@@ -23,8 +23,8 @@ lint: $(READY) ## ruff, its formatter and mypy --strict
 check: lint ## before each commit: lint, and the tests that are not marked slow, in under two minutes
 	$(PYTEST) -m "not slow"
 
-test: lint docs $(VENV)/.ready-executorch $(VENV)/.ready-litert cpp ## what CI runs: lint, the site, and every test with every engine
-	QUAVER_NEEDS="cpp executorch litert $$QUAVER_NEEDS" $(PYTEST)  # tests/needs.py: none of these may be skipped
+test: lint docs $(VENV)/.ready-executorch $(VENV)/.ready-litert $(VENV)/.ready-fused cpp ## what CI runs: lint, the site, and every test with every engine
+	QUAVER_NEEDS="cpp executorch litert triton $$QUAVER_NEEDS" $(PYTEST)  # tests/needs.py: none of these may be skipped
 
 # With the environment's own openvino and cmake: all it asks of the machine is make and a C++ compiler.
 cpp: $(READY) ## the C++ tester, into cpp/build
@@ -50,7 +50,7 @@ $(READY): pyproject.toml constraints.txt
 	$(INSTALL) ".[dev]"
 	touch $@
 
-# Extras that only some of the commands need: what executorch brings along is half a gigabyte, LiteRT is 60 MB.
+# Extras that only some of the commands need: what executorch brings along is half a gigabyte, LiteRT is 60 MB, Triton 290 MB.
 $(VENV)/.ready-%: $(READY)
 	$(INSTALL) ".[$*]"
 	touch $@

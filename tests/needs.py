@@ -1,6 +1,6 @@
 """What some tests need of the machine: where it is missing they are skipped with a reason, except in CI, where they fail.
 
-QUAVER_NEEDS names what must be there: ``QUAVER_NEEDS="browser cpp executorch litert"``.
+QUAVER_NEEDS names what must be there: ``QUAVER_NEEDS="browser cpp executorch litert triton"``.
 """
 
 import os
@@ -24,3 +24,8 @@ def need_executorch():
 def need_litert():
     if find_spec("ai_edge_litert") is None:
         lacking("litert", "ai-edge-litert is not installed (pip install 'quaver[litert]')")
+
+
+def need_triton():
+    if find_spec("triton") is None:
+        lacking("triton", "triton is not installed (pip install 'quaver[fused]')")

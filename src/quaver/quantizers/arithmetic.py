@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from quaver.grid import Grid
+from quaver.quantizers import fused
 from quaver.quantizers.saturation import LARGEST_SUM, bounded
 
 # A tensor of zeros has threshold 0, and a step of 0 would turn it into 0/0. Any positive step keeps it exactly zero.
@@ -212,6 +213,11 @@ def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = 
     """
     if torch.compiler.is_compiling():
         return _fake_quantize_compiled(x, scale, grid, pass_through, pairs)
+    if (pairs is None or 2 * grid.high <= LARGEST_SUM) and fused.suits(x):
+        from quaver.quantizers.fused import launches  # needs Triton
+
+        if launches.takes(scale, x):
+            return launches.fake_quantize(x, scale, grid, pass_through)
     return _FakeQuantize.apply(x, scale, grid, pass_through, pairs)  # type: ignore[no-any-return,no-untyped-call]
 
 

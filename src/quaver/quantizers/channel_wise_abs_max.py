@@ -5,6 +5,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
+from quaver.quantizers import fused
 from quaver.quantizers.quantizer import Common, Quantizer
 
 
@@ -32,6 +33,15 @@ class ChannelWiseAbsMax(Quantizer):
     def own_threshold(self) -> Tensor:
         """max|w| of each channel of the last weight seen."""
         return self.last
+
+    def forward(self, x: Tensor, tensor: int | None = 0) -> Tensor:
+        """As every quantizer; range and rounding are one kernel where kernels are wanted."""
+        if fused.suits(x):
+            from quaver.quantizers.fused import weights  # needs Triton
+
+            if weights.takes(self, x):
+                return weights.rounded([self], [x])[0]
+        return super().forward(x, tensor)
 
     def range_for(self, x: Tensor, tensor: int | None) -> tuple[Tensor, Tensor | None]:
         """max|w| of each channel of this very weight."""

@@ -15,5 +15,6 @@ class Observer(MovingAverageAbsMax):
         """``x`` itself."""
         if self.training and self.observing and tensor is not None:
             with torch.no_grad():
-                self.observe(x, tensor)
+                if self.observed_scale(x, tensor) is None:
+                    self.observe(x, tensor)
         return x

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from quaver.grid import Grid
+from quaver.quantizers import fused
 from quaver.quantizers.arithmetic import Stored, fake_quantize, integers_with_gradient, scale_of
 from quaver.quantizers.checked import checked, tried
 from quaver.quantizers.dtype import keeping_dtype
@@ -66,6 +67,8 @@ class Quantizer(nn.Module):
         self.made_of: tuple[Any, Any] = (None, None)
         """The user's functions it was made of: instead of the quantizer, and in front of it."""
         self.looked_at: set[str] = set()
+        self.scratch: Tensor | None = None
+        """Where a fused kernel counts: zeros, before and behind. It is nobody's state, so it is no buffer."""
         self.clipped_at: Tensor | None
         self.register_buffer("clipped_at", None)
         # How many observed tensors held NaN or Inf. They are left out of the range; a program names them in a warning.
@@ -122,6 +125,22 @@ class Quantizer(nn.Module):
                 return self.bounded(self.threshold_or_nan()), None
         return self.threshold, self.seen
 
+    def scale_for(self, x: Tensor, tensor: int | None) -> tuple[Tensor, Tensor | None]:
+        """The step for ``x``, in a shape that broadcasts against it, from `range_for`; and `seen`."""
+        scale = self.observed_scale(x, tensor)
+        if scale is not None:
+            return scale, None
+        threshold, seen = self.range_for(x, tensor)
+        return self.per_channel(scale_of(threshold, self.grid), x), seen
+
+    def observed_scale(self, x: Tensor, tensor: int | None) -> Tensor | None:
+        """The step with ``x`` observed, from one kernel; None where `range_for` has to find it, and nothing was observed."""
+        if tensor is None or not (self.training and self.observing and fused.suits(x)):
+            return None
+        from quaver.quantizers.fused.ranges import observed_scale  # needs Triton
+
+        return observed_scale(self, x, tensor)
+
     def threshold_or_nan(self) -> Tensor:
         """`own_threshold`, NaN where there is none yet."""
         seen = self.seen
@@ -142,10 +161,9 @@ class Quantizer(nn.Module):
     def forward(self, x: Tensor, tensor: int | None = 0) -> Tensor:
         """``x`` rounded onto the grid and back; ``tensor`` is its index, None for one that was observed already."""
         x = self.preprocessed(x)
-        threshold, seen = self.range_for(x, tensor)
+        scale, seen = self.scale_for(x, tensor)
         if not self.quantizing:
             return x
-        scale = self.per_channel(scale_of(threshold, self.grid), x)
         # a clip masks gradients by itself; masked once more behind it, nothing would arrive that could raise its limit
         pass_through = self.pass_through or isinstance(self.preprocess, PACT)
         rounded = fake_quantize(x, scale, self.grid, pass_through=pass_through, pairs=self.cuts_pairs)
@@ -222,10 +240,20 @@ class Quantizer(nn.Module):
 
     def with_neighbours(self, largest: Tensor, x: Tensor) -> Tensor:
         """``largest``, or more where the sum of two neighbours would otherwise overflow 16 bits (``pairs``)."""
-        if self.pairs is None or 2 * self.grid.high <= LARGEST_SUM:  # few bits never come that far
+        if self.pairs is None or not self.widens_for_pairs:
             return largest
         pair = largest_pair(x.detach().float(), self.pairs, by_filter=largest.dim() > 0)
-        return torch.maximum(largest, pair * (self.grid.high / (LARGEST_SUM * JUST_BELOW)))
+        return torch.maximum(largest, pair * self.pair_factor)
+
+    @property
+    def widens_for_pairs(self) -> bool:
+        """Whether neighbours may ask for a wider range: few bits never come that far."""
+        return self.pairs is not None and 2 * self.grid.high > LARGEST_SUM
+
+    @property
+    def pair_factor(self) -> float:
+        """What the sum of two neighbours is multiplied with to be the threshold that it needs."""
+        return self.grid.high / (LARGEST_SUM * JUST_BELOW)
 
     def largest_over_ranks(self, x: Tensor) -> Tensor:
         """max|x| over the batches of all processes, the same bits in each; Inf where one of them holds NaN or Inf."""

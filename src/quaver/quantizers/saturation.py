@@ -34,17 +34,17 @@ def largest_pair(weight: Tensor, axis: int, *, by_filter: bool) -> Tensor:
     rows = weight.movedim(axis, -1)  # filters, taps, channels
     if rows.dim() == 1:
         rows = rows[None]
-    sums = [_sums(rows).flatten(1)]
-    for order in _layouts(rows):
-        sums.append(_sums(rows.permute(order).flatten(1)))
+    sums = [(first + second).flatten(1) for first, second in neighbours(rows)]
     sizes = (sums[0] if len(sums) == 1 else torch.cat(sums, 1)).abs()
     if not sizes.shape[1]:
         return weight.new_zeros(len(sizes) if by_filter else ())
     return sizes.amax(1) if by_filter else sizes.amax()
 
 
-def _sums(rows: Tensor) -> Tensor:
-    return rows[..., 0 : rows.shape[-1] // 2 * 2 : 2] + rows[..., 1::2]
+def neighbours(rows: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """First and second of all pairs in rows of filters, taps and channels; in each layout that engines have for them."""
+    laid = [rows, *(rows.permute(order).flatten(1) for order in _layouts(rows))]
+    return [(values[..., 0 : values.shape[-1] // 2 * 2 : 2], values[..., 1::2]) for values in laid]
 
 
 def _layouts(rows: Tensor) -> list[tuple[int, ...]]:
