@@ -4,7 +4,8 @@ import torch
 from torch import fx, nn
 from torch.utils import _pytree as pytree
 
-from quaver.graph.nodes import Op, copy_graph, notes_of, type_of
+from quaver.graph.annotation import notes_of
+from quaver.graph.nodes import Op, copy_graph, type_of
 from quaver.program import EVAL, TRAIN, InputTensor, OpPlan, Program, Signature
 
 aten = torch.ops.aten

@@ -139,10 +139,11 @@ def preprocess(name: str | None, function: Any, what: str) -> Any:
 @without_collecting()
 def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any], optimizer_func: Any) -> Program:
     """The two quantizing passes, as the config says."""
+    patterns = settings.patterns
     transform = QuantizationTransformPass(
         **shared_options(settings, QuantizationTransformPass),
         **functions,
-        skip_pattern=settings.patterns,
+        skip_pattern=patterns,
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITH_WEIGHT],
         quantize_activations=not settings.quant_weight_only,
         optimizer_func=optimizer_func,
@@ -152,7 +153,7 @@ def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any]
     between = AddQuantDequantPass(
         **shared_options(settings, AddQuantDequantPass),
         **{name: function for name, function in functions.items() if name.startswith("act_")},
-        skip_pattern=settings.patterns,
+        skip_pattern=patterns,
         quantizable_op_type=[name for name in settings.quantize_op_types if name in WITHOUT_WEIGHT],
         leave_outputs_float=True,
         leave_products_float=settings.leaves_products_float,

@@ -1,6 +1,7 @@
 """``quaver.capture``: a model and an example of its inputs become a Program."""
 
 import inspect
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +12,14 @@ from torch.utils import _pytree as pytree
 
 from quaver.capture.explain import explain
 from quaver.capture.functionalize import functionalize, mark_written
-from quaver.capture.modules import DROPOUTS, ModalModules, note_modules, warn_of_traced_hooks
+from quaver.capture.modules import DROPOUTS, ModalModules, classes_in, innermost, note_modules, warn_of_traced_hooks
 from quaver.capture.naming import Naming
 from quaver.capture.tracing import Exported, export
 from quaver.errors import CaptureError, InputError, QuaverWarning
 from quaver.garbage import without_collecting
-from quaver.graph.nodes import calls_noted, note_calls, packet
+from quaver.graph.annotation import note_calls
+from quaver.graph.nodes import calls_noted, packet
+from quaver.log_suppression import without_logs
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
 from quaver.program.finite import not_finite
@@ -60,7 +63,7 @@ def capture_modes(
     _check_names(model)
 
     exported: dict[str, Exported] = {}
-    with _left_as_it_was(model):
+    with _left_as_it_was(model), without_logs(logging.CRITICAL):  # what matters of a failed trace goes into the CaptureError
         for mode in modes:
             model.train(mode == TRAIN)
             try:
@@ -71,9 +74,11 @@ def capture_modes(
                 # torch's own frames say nothing to the model's author; the place is in the message
                 raise explain(model, error) from error.with_traceback(None)
 
-    naming, modal = Naming(), ModalModules({mode: trace.graph for mode, trace in exported.items()})
+    graphs = {mode: trace.graph for mode, trace in exported.items()}
+    places = innermost(graphs.values())
+    naming, modal = Naming(places), ModalModules(graphs, places)
     for mode, trace in exported.items():
-        note_modules(trace.graph, model)
+        note_modules(trace.graph, model, places)
         _clean(trace.graph, evaluation=mode == EVAL)
         functionalize(trace.graph)
         mark_written(trace.graph)
@@ -85,9 +90,9 @@ def capture_modes(
     inputs = _inputs(model, leaves, spec, free if free_batch else [False] * len(free))
     program = Program(
         view(model),
-        {mode: trace.graph for mode, trace in exported.items()},
+        graphs,
         Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
-        traced=Traced(all_hooks(model), _classes(model), modal.settings(model)),
+        traced=Traced(all_hooks(model), classes_in(model), modal.settings(model)),
         attributes={name: value for name, value in vars(model).items() if not name.startswith("_")},
     )
     _add_constants(program, exported)
@@ -96,11 +101,6 @@ def capture_modes(
         nn.Module.train(program, False)
     _warn_of_not_finite(program)
     return program
-
-
-def _classes(model: nn.Module) -> dict[str, type[nn.Module]]:
-    """The classes of the modules inside a model."""
-    return {path: type(module) for path, module in model.named_modules() if path}
 
 
 def _warn_of_not_finite(program: Program) -> None:

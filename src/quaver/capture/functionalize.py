@@ -3,7 +3,8 @@
 import torch
 from torch import fx
 
-from quaver.graph.nodes import note_written, packet
+from quaver.graph.annotation import note_written
+from quaver.graph.nodes import packet
 from quaver.operators import packets_of
 
 _ELEMENTWISE = frozenset(f"{name}_" for name in packets_of("clamp", "activation", "elementwise")) | {

@@ -1,6 +1,6 @@
 """Which nodes of a graph the model's modules were given and gave back, and which of them follow a module's settings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import isfinite
 from typing import Any
@@ -13,7 +13,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils import _pytree as pytree
 
 from quaver.errors import QuaverWarning
-from quaver.graph.nodes import argument, calls, modules_in, note_modules_of, ops_by_name, packet
+from quaver.graph.annotation import note_modules_of
+from quaver.graph.nodes import argument, calls, modules_in, ops_by_name, packet
 from quaver.program.module_calls import ModuleCalls
 from quaver.program.module_hooks import HOOKS, hooks_of
 
@@ -65,7 +66,11 @@ def _mark(value: Any, note: str, call: str) -> None:
         meta["custom"] = {**meta.get("custom", {}), _KEY: [*meta.get("custom", {}).get(_KEY, []), (note, call)]}
 
 
-def note_modules(graph: fx.Graph, model: nn.Module) -> None:
+Places = dict[fx.Node, tuple[str, str]]
+"""Path and class of the innermost module that each node was called in, as `innermost` has them."""
+
+
+def note_modules(graph: fx.Graph, model: nn.Module, places: Places) -> None:
     """Turn the marks into notes, and note which nodes compute a batch norm or dropout of the model."""
     modules = dict(model.named_modules(remove_duplicate=False))
     first_path = {module: path for path, module in model.named_modules()}
@@ -75,7 +80,7 @@ def note_modules(graph: fx.Graph, model: nn.Module) -> None:
         if isinstance(node.meta.get("val"), Tensor):  # torch copies marks to a size that it reads of the tensor
             for note, call in node.meta.get("custom", {}).get(_KEY, ()):
                 own.setdefault(note, []).append(call)
-        module = modules.get(innermost(node)[0])
+        module = modules.get(places[node][0])
         if isinstance(module, _BatchNorm | _DropoutNd) and _computes(node, first_path[module], module):
             own["module"] = first_path[module]
         notes[node] = own
@@ -85,15 +90,20 @@ def note_modules(graph: fx.Graph, model: nn.Module) -> None:
 def _computes(node: fx.Node, path: str, module: nn.Module) -> bool:
     """Whether a node does what torch's own forward of its module does, with the module's settings."""
     if isinstance(module, _BatchNorm) and calls(node, "batch_norm"):
-        own = [getattr(argument(node, name), "target", None) for name in ("running_mean", "running_var")]
-        tracked = [f"{path}.{name}" for name in ("running_mean", "running_var")]
-        return argument(node, "eps") == module.eps and own in ([None, None], tracked)
+        mean, var, eps = argument(node, "running_mean"), argument(node, "running_var"), argument(node, "eps")
+        statistics = (getattr(mean, "target", None), getattr(var, "target", None))
+        own = (f"{path}.running_mean", f"{path}.running_var")
+        return eps == module.eps and statistics in ((None, None), own)
     is_dropout = node.op == "call_function" and packet(node).rstrip("_") in DROPOUTS
     return is_dropout and isinstance(module, _DropoutNd) and argument(node, "p") == module.p
 
 
-def innermost(node: fx.Node) -> tuple[str, str]:
-    """Path and class of the innermost module the op was called in."""
+def innermost(graphs: Iterable[fx.Graph]) -> Places:
+    """Where each node of some graphs was called; asked before the tracer's own notes are dropped."""
+    return {node: _innermost(node) for graph in graphs for node in graph.nodes}
+
+
+def _innermost(node: fx.Node) -> tuple[str, str]:
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if not stack:
         return "", ""
@@ -110,9 +120,8 @@ class ModalModules:
     the rates that they had, is in the graphs.
     """
 
-    def __init__(self, graphs: Mapping[str, fx.Graph]) -> None:
-        self.graphs = graphs
-        self.paths = {node: innermost(node)[0] for graph in graphs.values() for node in graph.nodes}
+    def __init__(self, graphs: Mapping[str, fx.Graph], places: Places) -> None:
+        self.graphs, self.places = graphs, places
 
     def settings(self, model: nn.Module) -> dict[str, dict[str, Any]]:
         """The numbers, such as rates, that each of them holds, by its path; to be asked when ops have their names."""
@@ -125,16 +134,22 @@ class ModalModules:
     def _found(self) -> set[str]:
         if len(self.graphs) < 2:
             return set()
-        ops = [ops_by_name(graph) for graph in self.graphs.values()]
-        asking = {node for graph in self.graphs.values() for node in modules_in(graph)}
-        called = set.intersection(*(ModuleCalls(graph).modules() for graph in self.graphs.values()))
+        ops = list(map(ops_by_name, self.graphs.values()))
+        asking = set().union(*map(modules_in, self.graphs.values()))
+        calls_of = list(map(ModuleCalls, self.graphs.values()))
+        called = set.intersection(*(calls.modules() for calls in calls_of))
         apart = [
             node
             for here, there in (ops, reversed(ops))
             for name, node in here.items()
             if node not in asking and (name not in there or _constants(node) != _constants(there[name]))
         ]
-        return {path for node in apart if (path := self.paths[node]) in called}
+        return {path for node in apart if (path := self.places[node][0]) in called}
+
+
+def classes_in(model: nn.Module) -> dict[str, type[nn.Module]]:
+    """The classes of the modules inside a model."""
+    return {path: type(module) for path, module in model.named_modules() if path}
 
 
 def _constants(node: fx.Node) -> list[Any]:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import fx
 
-from quaver.capture.modules import innermost
+from quaver.capture.modules import Places
 from quaver.capture.scope import KEY
-from quaver.graph.nodes import Op, is_parameter, note_constants, note_ops, op_types
+from quaver.graph.annotation import note_constants, note_ops
+from quaver.graph.nodes import Op, op_types
 
 _TORCH, _HERE = str(Path(torch.__file__).parent), str(Path(__file__).parent)
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
@@ -22,26 +23,31 @@ class Naming:
     Twins are ops of one type that stem from the same call of the same module at the same source line.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self._named: dict[Any, list[str]] = defaultdict(list)
         self._taken: set[str] = set()
 
     def tag(self, graph: fx.Graph) -> None:
         """Put an `Op` on every node that is an op to a user, and drop what the tracer noted beside it."""
         met: dict[Any, int] = defaultdict(int)
-        note_constants(graph)
-        types = op_types(graph)
-        note_ops(graph, {node: self._op(node, op_type, met) for node, op_type in types.items() if not _is_counter(node)})
+        constants, types = note_constants(graph), op_types(graph)
+        ops = {
+            node: self._op(node, op_type, met, computes=node not in constants)
+            for node, op_type in types.items()
+            if not _is_counter(node)
+        }
+        note_ops(graph, ops)
 
-    def _op(self, node: fx.Node, op_type: str, met: dict[Any, int]) -> Op:
-        path, module_type = innermost(node)
+    def _op(self, node: fx.Node, op_type: str, met: dict[Any, int], *, computes: bool) -> Op:
+        path, module_type = self._places[node]
         added = node.meta.get("custom", {}).get(KEY, "")
         key = (path, added, op_type, node.meta.get("stack_trace"))
         twins, position = self._named[key], met[key]
         met[key] += 1
         if position == len(twins):
             # a layer's name is for what it computes, not for what makes its weight
-            is_layer = module_type.startswith("torch.nn.") and path and not is_parameter(node)
+            is_layer = module_type.startswith("torch.nn.") and path and computes
             twins.append(self._unique(path if is_layer else f"{path}.{op_type}".lstrip(".")))
         scope = ".".join(part for part in (path, added) if part)
         return Op(twins[position], op_type, scope, _source(node.meta.get("stack_trace") or ""))

@@ -1,6 +1,5 @@
 """One export of a model, in training or in evaluation mode, as a plain graph over the model's own tensors."""
 
-import logging
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
@@ -18,7 +17,6 @@ from torch.utils import _pytree as pytree
 from quaver.capture.inline import inline_no_grad
 from quaver.capture.modules import calls_marked, momenta_as_numbers
 from quaver.errors import CaptureError
-from quaver.log_suppression import without_logs
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,6 @@ def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProg
     # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
     with (
         traceback.preserve_node_meta(),
-        without_logs(logging.CRITICAL),
         redirect_stderr(StringIO()),
         catch_warnings(),
         calls_marked(flat.model),

@@ -25,13 +25,13 @@ def as_pairs(given: LayerBits) -> Pairs:
     return tuple((pattern, (bits, bits) if isinstance(bits, int) else tuple(bits)) for pattern, bits in items)
 
 
-def bits_for(scope: str, pairs: Pairs, otherwise: tuple[int, int]) -> tuple[int, int]:
+def bits_for(scope: str, given: LayerBits, otherwise: tuple[int, int]) -> tuple[int, int]:
     """Weight and activation bits of an op: of the last pattern that its scope contains.
 
     >>> bits_for("stem.0", (("stem", (8, 4)),), (4, 4))
     (8, 4)
     """
-    return next((bits for pattern, bits in reversed(pairs) if contains(scope, pattern)), otherwise)
+    return next((bits for pattern, bits in reversed(as_pairs(given)) if contains(scope, pattern)), otherwise)
 
 
 def _allows(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from quaver.checking import NameIn, Rule, boolean, check, one_of, or_none, rate, several, texts, whole
@@ -90,12 +91,12 @@ class QuantizerOptions(Checked, ActivationOptions, ActivationRange):
     """What the configs and the passes have in common."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layer_bits", as_pairs(self.layer_bits))
+        object.__setattr__(self, "layer_bits", as_pairs(self.layer_bits) if self.layer_bits else ())
 
     @property
     def has_8_bit_activations(self) -> bool:
         """Whether any layer has: only these come near 16 bits when they are multiplied."""
-        return 8 in (self.activation_bits, *(bits for _, (_, bits) in as_pairs(self.layer_bits)))
+        return 8 in (self.activation_bits, *(bits for _, bits in dict(self.layer_bits).values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +117,12 @@ class ConfigOptions(SharedOptions, WeightRange, QuantizerOptions):
             return config
         if not isinstance(config, Mapping | None):
             raise ConfigError(f"config: takes a dict or a {cls.__name__}, not {type(config).__name__}.{cls.not_this}")
-        check("config", config or {}, rules_of(cls))
-        return cls(**(config or {}))
+        if not config:
+            return cls()
+        check("config", config, rules_of(cls))
+        return cls(**config)
 
-    @property
+    @cached_property
     def patterns(self) -> tuple[str, ...]:
         """``not_quant_pattern`` as a tuple."""
         return several(self.not_quant_pattern)
@@ -128,4 +131,4 @@ class ConfigOptions(SharedOptions, WeightRange, QuantizerOptions):
         """Say which patterns are in no scope of a model: they change nothing."""
         known = set(scopes)
         warn_of_unmatched("not_quant_pattern", self.patterns, known, stacklevel + 1)
-        warn_of_unmatched("layer_bits", dict(as_pairs(self.layer_bits)), known, stacklevel + 1)
+        warn_of_unmatched("layer_bits", dict(self.layer_bits), known, stacklevel + 1)

@@ -19,6 +19,14 @@ def contains(scope: str, pattern: str) -> bool:
     return pattern in f"^{scope}$"
 
 
+def first_in(scope: str, patterns: str | Iterable[str]) -> str | None:
+    """The first of the patterns that a scope contains, if it contains one."""
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        if contains(scope, pattern):
+            return pattern
+    return None
+
+
 def warn_of_unmatched(option: str, patterns: Iterable[str], scopes: Iterable[str], stacklevel: int) -> None:
     """Say which patterns of an option are in no scope, with the nearest name: most are misspelt."""
     scopes = set(scopes)

@@ -29,8 +29,7 @@ from quaver.operators import CONVOLUTIONS, WEIGHTED
 from quaver.passes import QuantizationFreezePass
 from quaver.passes.placement import place
 from quaver.passes.quantization_transform import is_unbatched
-from quaver.passes.quantizer_groups import Group, Plan, QuantizerSource, planned_reads
-from quaver.passes.tensor_names import QuantizersByName
+from quaver.passes.quantizer_groups import Group, Plan, QuantizersByName, QuantizerSource, planned_reads
 from quaver.program import EVAL, InputTensor, OpPlan, Program
 from quaver.program.history import PassApplied
 from quaver.program.placements import Options

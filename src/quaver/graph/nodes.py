@@ -1,13 +1,12 @@
 """What a node of a graph is: what Quaver noted about it, what it calls, and what is known of that.
 
-The notes in ``node.meta`` are read and written here only. Nodes carry torch's own while a model is captured; ours are the
-fields of `NOTES`, which are saved with a program, and the op that a node is. Who asks about many nodes asks once, for a
-table: `ops_in` of the ops, `facts_in` of all nodes.
+The notes in ``node.meta`` are read here; `quaver.graph.annotation` writes them while a model is captured, when nodes carry
+torch's own as well. Ours are the fields of `NOTES`, which are saved with a program, and the op that a node is. Who asks
+about many nodes asks once, for a table: `ops_in` of the ops, `facts_in` of all nodes.
 """
 
 import math
 import operator
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -113,6 +112,12 @@ def is_written(node: fx.Node) -> bool:
     return bool(node.meta.get("written", False))
 
 
+def is_float(node: fx.Node) -> bool:
+    """Whether a tensor is floating-point, as far as is known."""
+    dtype = dtype_of(node)
+    return dtype is None or dtype.is_floating_point
+
+
 def rank_of(node: Any) -> int | None:
     """How many dimensions a tensor has, if that is known."""
     return node.meta.get("rank")  # type: ignore[no-any-return]
@@ -133,9 +138,9 @@ def modules_in(graph: fx.Graph) -> dict[fx.Node, str]:
     return {node: str(node.meta["module"]) for node in graph.nodes if "module" in node.meta}
 
 
-def calls_in(graph: fx.Graph, note: str) -> list[tuple[str, fx.Node]]:
-    """The calls of modules that a graph's tensors belong to, as `calls_noted` has them, each with its node."""
-    return [(call, node) for node in graph.nodes for call in node.meta.get(note, ())]
+def calls_in(graph: fx.Graph, *notes: str) -> list[list[tuple[str, fx.Node]]]:
+    """For each of these notes, the calls of modules that a graph's tensors belong to (`calls_noted`), each with its node."""
+    return [[(call, node) for node in graph.nodes for call in node.meta.get(note, ())] for note in notes]
 
 
 def calls_noted(node: fx.Node, note: str) -> list[str]:
@@ -146,57 +151,12 @@ def calls_noted(node: fx.Node, note: str) -> list[str]:
     return list(node.meta.get(note, ()))
 
 
-def note_modules_of(notes: Mapping[fx.Node, dict[str, Any]]) -> None:
-    """Note what nodes are to the model's modules: of each, those of `MODULE_NOTES` that it has."""
-    for node, own in notes.items():
-        node.meta.update(own)
-
-
-def note_calls(node: fx.Node, note: str, added: Sequence[str]) -> None:
-    """Note more calls of modules that a node's tensor belongs to."""
-    if added:
-        node.meta[note] = [*calls_noted(node, note), *added]
-
-
 def axis_of(node: fx.Node) -> int | None:
     """The one axis, counted from the end, along which a tensor that does not depend on the input varies; 0: along none.
 
     None where it varies along several, or where that is not known.
     """
     return node.meta.get("axis")
-
-
-def notes_of(tensor: Any, op: Op | None = None, **facts: bool) -> dict[str, Any]:
-    """The notes for a node: of its tensor, if it gives one, the op that it is, and those of the facts that hold."""
-    notes: dict[str, Any] = {"dtype": tensor.dtype, "rank": tensor.dim()} if isinstance(tensor, torch.Tensor) else {}
-    return notes | {name: True for name, holds in facts.items() if holds} | ({} if op is None else {"op": op})
-
-
-def note_ops(graph: fx.Graph, ops: dict[fx.Node, Op]) -> None:
-    """Leave on a captured graph our notes alone, among them which nodes are these ops."""
-    for node in graph.nodes:
-        facts = {"written": is_written(node), "constant": node.op == "call_function" and is_parameter(node)}
-        of_modules = {key: node.meta[key] for key in MODULE_NOTES if key in node.meta}
-        value = node.meta.get("val")
-        axis = _only_axis(value) if is_parameter(node) and isinstance(value, torch.Tensor) else None
-        node.meta = notes_of(value, ops.get(node), **facts) | of_modules | ({} if axis is None else {"axis": axis})
-
-
-def _only_axis(tensor: torch.Tensor) -> int | None:
-    long = [place - tensor.dim() for place, size in enumerate(tensor.shape) if size != 1]
-    return None if len(long) > 1 else next(iter(long), 0)
-
-
-def note_constants(graph: fx.Graph) -> None:
-    """Note which calls do not depend on the input."""
-    for node in graph.nodes:
-        if node.op == "call_function" and node.all_input_nodes:
-            node.meta["constant"] = all(map(is_parameter, node.all_input_nodes))
-
-
-def note_written(node: fx.Node) -> None:
-    """Note that the model writes into a node's tensor in place."""
-    node.meta["written"] = True
 
 
 # what it calls
@@ -270,6 +230,11 @@ def is_parameter(node: Any) -> bool:
     return isinstance(node, fx.Node) and (node.op == "get_attr" or node.meta.get("constant", False))
 
 
+def depends_on_input(value: Any) -> bool:
+    """Whether a graph value is another for each input; a number and None are not."""
+    return isinstance(value, fx.Node) and not is_parameter(value)
+
+
 def is_stored(node: Any, rank: int | None = None) -> bool:
     """Whether a graph value is read from the model as it is (with this many dimensions)."""
     return isinstance(node, fx.Node) and node.op == "get_attr" and rank in (None, rank_of(node))
@@ -314,7 +279,7 @@ def activation_inputs(node: fx.Node) -> list[fx.Node]:
     """The tensors an op computes on, in order; weights, biases and shape numbers are not among them."""
     operands = facts(node).operands
     tensors: Any = node.args[:operands] if operands else node.args[0]
-    return [value for value in tensors if isinstance(value, fx.Node) and not is_parameter(value) and not is_number(value)]
+    return [value for value in tensors if depends_on_input(value) and not is_number(value)]
 
 
 def is_number(node: fx.Node) -> bool:
@@ -367,6 +332,17 @@ def clamp_bounds(node: fx.Node) -> tuple[float, float] | None:
     return float(-math.inf if least is None else least), float(math.inf if most is None else most)
 
 
+def pads_with_infinity(node: fx.Node) -> bool:
+    """Whether a tensor is a padding with plus or minus infinity, as some write a max pool."""
+    value = argument(node, "value") if calls(node, "pad", "constant_pad_nd") else None
+    return isinstance(value, float) and math.isinf(value)
+
+
+def shares_steps(layer: fx.Node) -> bool:
+    """Whether a layer's groups share the weight's steps, so that an output channel has none of its own."""
+    return packet(layer) == "conv_transpose2d" and argument(layer, "groups") != 1
+
+
 def copy_graph(graph: fx.Graph) -> fx.Graph:
     """A graph with nodes of its own."""
     twin = fx.Graph()
@@ -376,3 +352,13 @@ def copy_graph(graph: fx.Graph) -> fx.Graph:
     for old, new in names.items():
         new.meta = dict(old.meta)
     return twin
+
+
+def without_quantizers(graph: fx.Graph) -> fx.Graph:
+    """A copy of the graph without quantizers and observers."""
+    bare = copy_graph(graph)
+    for node in list(bare.nodes):
+        if is_fake_quant(node):
+            node.replace_all_uses_with(node.args[0])
+            bare.erase_node(node)
+    return bare

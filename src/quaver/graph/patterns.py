@@ -13,6 +13,7 @@ from quaver.graph.nodes import (
     axis_of,
     calls,
     clamp_bounds,
+    depends_on_input,
     facts,
     facts_in,
     is_parameter,
@@ -21,6 +22,7 @@ from quaver.graph.nodes import (
     packet,
     rank_of,
     reads_parameter,
+    shares_steps,
     stored_weight,
 )
 
@@ -34,11 +36,11 @@ def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
         return None
     if argument(reader, "running_mean") is None or argument(reader, "training"):
         return None  # it normalizes by the batch at hand
-    if not all(is_parameter(value) for name in ("weight", "bias") if (value := argument(reader, name)) is not None):
-        return None  # its scale or shift depends on the input
+    if depends_on_input(argument(reader, "weight")) or depends_on_input(argument(reader, "bias")):
+        return None
     if packet(node) == "linear" and rank_of(node) not in (None, 2):
         return None  # a batch norm of (N, L, C) normalizes L, a linear layer's channels are C
-    return None if _shares_steps(node) else reader
+    return None if shares_steps(node) else reader
 
 
 class Affine(NamedTuple):
@@ -55,7 +57,7 @@ def affine(node: fx.Node) -> Affine | None:
         return None
     for place in (0, 1):
         tensor, constant = node.args[place], node.args[1 - place]
-        if isinstance(tensor, fx.Node) and not is_parameter(tensor) and (is_parameter(constant) or _is_number(constant)):
+        if depends_on_input(tensor) and (is_parameter(constant) or _is_number(constant)):
             return Affine(tensor, constant, packet(node))  # type: ignore[arg-type]
     return None
 
@@ -80,7 +82,7 @@ def folded_behind(layer: fx.Node) -> list[fx.Node]:
 def _is_per_channel(node: fx.Node, layer: fx.Node) -> bool:
     """Whether a node is a product or a sum with a constant for each of a layer's channels, or one for all."""
     step, rank = affine(node), rank_of(layer)
-    if step is None or rank is None or not facts(layer).is_layer or _shares_steps(layer):
+    if step is None or rank is None or not facts(layer).is_layer or shares_steps(layer):
         return False
     if not isinstance(step.constant, fx.Node):
         return True
@@ -88,19 +90,15 @@ def _is_per_channel(node: fx.Node, layer: fx.Node) -> bool:
     return axis in (0, channels if channels < 0 else channels - rank) and own is not None and own <= rank
 
 
-def _shares_steps(layer: fx.Node) -> bool:
-    """Whether a layer's groups share the weight's steps, so that an output channel has none of its own."""
-    return packet(layer) == "conv_transpose2d" and argument(layer, "groups") != 1
-
-
 def fused_output(node: fx.Node) -> fx.Node:
     """The tensor that every engine writes for an op: behind what it does by itself, and behind a clamp such as ReLU."""
-    last = (folded_behind(node) or [node])[-1]
-    if len(last.users) == 1:
-        (reader,) = last.users
-        if facts(reader).bounds is not None:
-            return reader
-    return last
+    return behind_clamp((folded_behind(node) or [node])[-1])
+
+
+def behind_clamp(node: fx.Node) -> fx.Node:
+    """The clamp that reads a node, if it alone does; else the node itself."""
+    reader = next(iter(node.users)) if len(node.users) == 1 else None
+    return node if facts(reader).bounds is None else reader  # type: ignore[return-value]
 
 
 def is_rounded(node: fx.Node) -> bool:

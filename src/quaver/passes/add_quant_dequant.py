@@ -10,7 +10,7 @@ from quaver.graph.nodes import OpNode, reads_parameter, results
 from quaver.graph.patterns import ends_layer
 from quaver.operators import OP_TYPES, WEIGHTED
 from quaver.passes.placement import Ops
-from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
+from quaver.passes.quantize_inputs import InputQuantizers, unquantizable
 from quaver.passes.quantizer_groups import Plan
 from quaver.program import EVAL, TRAIN, OpPlan
 from quaver.program.reason import READ_IN_FLOAT, Because, Reason
@@ -42,7 +42,7 @@ class AddQuantDequantPass(InputQuantizers):
         for name, op in ops[EVAL].items():
             if op.type not in self.quantizable_op_type or name in planned:
                 continue
-            if why := skipped_by(op, self.skip_pattern) or self.decline(op, ops[TRAIN].get(name)):
+            if why := self.skipped_by(op) or self.decline(op, ops[TRAIN].get(name)):
                 declined[name] = why
             else:
                 plan[name] = OpPlan(None, dict.fromkeys(self.rounded(op), self.input_options(op)))

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
+from itertools import starmap
 from typing import Any, ClassVar
 
 from quaver.checking import names, or_none
@@ -68,11 +69,11 @@ def concluded(result: Program, program: Program, *passes: Pass) -> Program:
     """What passes made of a program: its graphs checked, the passes in its history."""
     for graph in result.graphs.values():
         graph.lint()
-    steps = [PassApplied.of(type(applied).__qualname__, _made_with(applied)) for applied in passes]
-    result.history = (*program.history, *steps)
+    named_options = list(map(_made_with, passes))
+    result.history = (*program.history, *starmap(PassApplied.of, named_options))
     return result
 
 
-def _made_with(applied: Pass) -> dict[str, Any]:
-    """The options that had a say in the program, not what was merely said again."""
-    return {option.name: getattr(applied, option.name) for option in fields(applied) if option.repr}
+def _made_with(applied: Pass) -> tuple[str, dict[str, Any]]:
+    """A pass's name, and the options that had a say in the program, not what was merely said again."""
+    return type(applied).__qualname__, {field.name: getattr(applied, field.name) for field in fields(applied) if field.repr}

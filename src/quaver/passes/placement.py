@@ -18,14 +18,13 @@ from torch import fx, nn
 
 from quaver.engines import Engine
 from quaver.errors import ConfigError
-from quaver.graph.nodes import OpNode, copy_graph, is_fake_quant, is_stored, ops_in, tensor_notes
-from quaver.graph.patterns import fused_output, never_negative
-from quaver.passes.quantizer_groups import Group, Plan, QuantizerSource
+from quaver.graph.nodes import OpNode, is_stored, ops_in, tensor_notes, without_quantizers
+from quaver.graph.patterns import behind_clamp, folded_behind, never_negative
+from quaver.passes.quantizer_groups import Group, Plan, QuantizersByName, QuantizerSource
 from quaver.passes.reasons import why_float
-from quaver.passes.tensor_names import QuantizersByName, tensor_name
 from quaver.program import EVAL, TRAIN, Placements, Program, Stage
 from quaver.program.placements import Options
-from quaver.program.quantized_tensors import makers_in
+from quaver.program.quantized_tensors import makers_in, tensor_name
 from quaver.program.reason import ONLY_IN_TRAINING, Reason
 from quaver.program.views import set_submodule, value_of
 
@@ -54,16 +53,6 @@ def place(program: Program, engine: Engine, *planners: Planner, factory: Quantiz
     return _Placing(program, graphs, ops, planned, declined, factory or QuantizerSource(program), engine).run()
 
 
-def without_quantizers(graph: fx.Graph) -> fx.Graph:
-    """A copy of the graph without quantizers and observers."""
-    bare = copy_graph(graph)
-    for node in list(bare.nodes):
-        if is_fake_quant(node):
-            node.replace_all_uses_with(node.args[0])
-            bare.erase_node(node)
-    return bare
-
-
 @dataclass
 class _Placing:
     program: Program
@@ -80,10 +69,11 @@ class _Placing:
     calls: dict[tuple[str, fx.Node], fx.Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.root = self.program.placements.root or self.program.free_name("quantizers")
         self.trained = self.ops.get(TRAIN, {})
         self.dropouts = {op.node for op in self.trained.values() if "dropout" in op.type}
-        self.makers = makers_in(self.graphs[EVAL], self.program.signature)
+        self.root = self.program.placements.root or self.program.free_name("quantizers")
+        evaluated = {name: op.node for name, op in self.ops[EVAL].items()}
+        self.makers = makers_in(self.graphs[EVAL], self.program.signature, evaluated)
 
     def run(self) -> Program:
         for name, planned in self.plan.items():
@@ -91,17 +81,19 @@ class _Placing:
                 self.place_weight(name, planned.weight)
         groups = self.factory.groups(self.ops[EVAL], self.plan)
         # asked before the first quantizer stands in the way
-        unsigned = never_negative(tensor for group in groups for tensor in group.sources) if self.engine.unsigned else set()
+        computed = [tensor for group in groups for tensor in group.sources]
+        unsigned = never_negative(computed) if self.engine.unsigned else set()
         for group in groups:
             self.place_group(group, signed=not unsigned.issuperset(group.sources))
-        self.observe_outputs()
+        folded = {name: folded_behind(self.ops[EVAL][name].node) for name in self.plan}
+        self.observe_outputs({name: (nodes or [self.ops[EVAL][name].node])[-1] for name, nodes in folded.items()})
+        self.note_calls()
         only_trained = [name for name in self.trained if name not in self.ops[EVAL]]
         placements = Placements(
             root=self.root,
             plan=self.plan,
             declined=self.declined,
-            reasons=why_float(self.ops[EVAL], frozenset(self.plan), self.declined)
-            | dict.fromkeys(only_trained, ONLY_IN_TRAINING),
+            reasons=why_float(self.ops[EVAL], folded, self.declined) | dict.fromkeys(only_trained, ONLY_IN_TRAINING),
             quantizers={name: f"{self.root}.{name}" for name in self.modules},
             weights=self.weights,
             roles=dict(self.roles),
@@ -120,24 +112,22 @@ class _Placing:
     def place_weight(self, name: str, wanted: Options) -> None:
         op = self.ops[EVAL][name]
         assert op.weight is not None
-        title = self.factory.weight_title(self.weight_name(op), op, wanted, self.modules)
+        stored = str(op.weight.target) if is_stored(op.weight) else ""
+        title = self.factory.weight_title(stored or self.computed_name(op.weight, name), op, wanted, self.modules)
         if title not in self.modules:
             with torch.no_grad():
                 value = value_of(self.program, op.weight)
             self.modules[title] = self.factory.of_weight(title, value, op, wanted)
-            self.weights[title] = str(op.weight.target) if is_stored(op.weight) else ""
+            self.weights[title] = stored
         self.roles[name]["weight"] = title
         for mode, ops in self.ops.items():
             if name in ops:
                 reader, weight = self.before_dropout(ops[name].node, ops[name].node.args[1])
                 reader.replace_input_with(weight, self.call(mode, title, weight, 0))
 
-    def weight_name(self, op: OpNode) -> str:
-        """The parameter's name; a weight that the model computes is called after the first op that reads it."""
-        assert op.weight is not None
-        if is_stored(op.weight):
-            return str(op.weight.target)
-        return self.computed.setdefault(op.weight, self.modules.free_name(f"{op.name}.computed_weight"))
+    def computed_name(self, weight: fx.Node, reader: str) -> str:
+        """What a weight that the model computes is called: after the first op that reads it."""
+        return self.computed.setdefault(weight, self.modules.free_name(f"{reader}.computed_weight"))
 
     # activations
 
@@ -186,22 +176,28 @@ class _Placing:
             anchor = anchor.next
         with graph.inserting_after(anchor):
             node = graph.create_node("call_module", f"{self.root}.{title}", (tensor, index))
-        node.meta = tensor_notes(tensor, quantizer=title, signed=self.modules[title].grid.signed)
         self.calls[title, tensor] = node
         return node
+
+    def note_calls(self) -> None:
+        for (title, tensor), node in self.calls.items():
+            node.meta = tensor_notes(tensor, quantizer=title, signed=self.modules[title].grid.signed)
 
     def tensor_name(self, node: fx.Node) -> str:
         return self.modules.free_name(tensor_name(node, self.makers))
 
     # what is left
 
-    def observe_outputs(self) -> None:
-        """Watch the range of what a quantized op gives, where no quantizer does: engines that round every output need it."""
+    def observe_outputs(self, lasts: dict[str, fx.Node]) -> None:
+        """Watch the range of what a quantized op gives, where no quantizer does: engines that round every output need it.
+
+        ``lasts`` are the quantized ops, each with the last node of what it does by itself.
+        """
         rounded = {tensor: title for title, tensor in self.calls if tensor.graph is self.graphs[EVAL]}
-        for name in self.plan:
+        for name, node in lasts.items():
             if "output" in self.roles[name]:
                 continue
-            last = fused_output(self.ops[EVAL][name].node)
+            last = behind_clamp(node)
             title = rounded.get(last)
             if title is None:
                 title = self.tensor_name(last)

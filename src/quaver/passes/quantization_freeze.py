@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from quaver.checking import or_none
 from quaver.config.options import lists_options, rules_of
 from quaver.config.quantization_options import ActivationOptions, WeightOptions, WeightRange
 from quaver.errors import ConversionError, StageError
+from quaver.graph.annotation import notes_of
 from quaver.graph.nodes import (
     argument,
     behind,
@@ -19,7 +21,6 @@ from quaver.graph.nodes import (
     is_fake_quant,
     is_op,
     is_parameter,
-    notes_of,
     op_of,
     quantizer_of,
     rank_of,
@@ -259,18 +260,15 @@ class _Freezing:
 
     def folded(self, op_node: fx.Node, nodes: list[fx.Node], scale: Tensor) -> tuple[Tensor, Tensor | None]:
         """Step and bias of an op that does the work of the nodes behind it, which go."""
-        bias = self.constant(argument(op_node, "bias"))
+        value = partial(value_of, self.program)
+        bias = value(argument(op_node, "bias"))
         for node in nodes:
             kernel, constants = fold_of(node)
-            scale, bias = kernel(scale, bias, *map(self.constant, constants))
+            scale, bias = kernel(scale, bias, *map(value, constants))
         nodes[-1].replace_all_uses_with(op_node)
         for node in reversed(nodes):
             self.graph.erase_node(node)
         return scale, bias
-
-    def constant(self, value: Any) -> Any:
-        """A value that does not depend on the input: read from the program, or computed from what is."""
-        return value_of(self.program, value) if isinstance(value, fx.Node) else value
 
     def erase_with_sources(self, node: fx.Node) -> None:
         """Take out a node, and what nobody reads then of all that computed its input from the model's tensors."""

@@ -12,7 +12,7 @@ from quaver.config.quantization_options import SaturationOption, WeightOptions, 
 from quaver.graph.nodes import Op, is_fixed, rank_of, reads_parameter
 from quaver.operators import CONVOLUTIONS, WEIGHTED
 from quaver.passes.placement import Ops
-from quaver.passes.quantize_inputs import InputQuantizers, skipped_by, unquantizable
+from quaver.passes.quantize_inputs import InputQuantizers, unquantizable
 from quaver.passes.quantizer_groups import Plan
 from quaver.program import EVAL, TRAIN, OpPlan, Program
 from quaver.program.placements import Options
@@ -54,8 +54,11 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
 
     def weight_options(self, op: Op) -> Options:
         """What the quantizer of an op's weight is made from."""
-        functions = (self.weight_quantize_func, self.weight_preprocess_func)
-        options = self.options(self.weight_quantize_type, self.bits_for(op)[0], *functions)
+        return self._weight_options | {"bits": self.bits_for(op)[0]}
+
+    @cached_property
+    def _weight_options(self) -> Options:
+        options = self.options(self.weight_quantize_type, self.weight_quantize_func, self.weight_preprocess_func)
         return options | {"pairs": True} if self.bounds_pairs else options
 
     def rewrite(self, program: Program) -> Program:
@@ -71,7 +74,7 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
         for name, op in ops[EVAL].items():
             if op.type not in self.quantizable_op_type:
                 continue
-            if why := skipped_by(op, self.skip_pattern):
+            if why := self.skipped_by(op):
                 declined[name] = why
             elif op.weight is None:
                 if op.type == "matmul" and not reads_parameter(op.node):
@@ -98,5 +101,5 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
 def is_unbatched(node: fx.Node) -> bool:
     """Whether a convolution reads a single image: channels are then another axis of its output."""
     image, weight = node.args[:2]
-    ranks = [rank_of(value) for value in (image, weight)]  # type: ignore[union-attr]
+    ranks = rank_of(image), rank_of(weight)
     return None not in ranks and ranks[0] != ranks[1]

@@ -1,19 +1,16 @@
 """What the two quantizing passes share: how they quantize the inputs of ops, and the ops that they leave float."""
 
-import math
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
-from torch import fx
-
-from quaver.checking import anything, names, several
-from quaver.config.layer_bits import as_pairs, bits_for
+from quaver.checking import anything, names
+from quaver.config.layer_bits import bits_for
 from quaver.config.options import like, option
 from quaver.config.quantization_options import QuantizerOptions, SharedOptions, TargetOption
-from quaver.config.scopes import contains
-from quaver.graph.nodes import Op, OpNode, argument, calls, dtype_of, is_written
+from quaver.config.scopes import first_in
+from quaver.graph.nodes import Op, OpNode, is_float, is_written, pads_with_infinity
 from quaver.passes.base import Pass
 from quaver.passes.placement import Ops, place
 from quaver.passes.quantizer_groups import Plan
@@ -23,39 +20,17 @@ from quaver.program.reason import Because, Reason, SkipPattern
 from quaver.quantizers import RANGE_RULES
 
 
-def skipped_by(op: Op, patterns: str | Iterable[str]) -> SkipPattern | None:
-    """The skip pattern that keeps the op float, if one does."""
-    for pattern in several(patterns):
-        if contains(op.scope, pattern):
-            return SkipPattern(op.scope, pattern)
-    return None
-
-
 def unquantizable(op: OpNode, twin: OpNode | None) -> Because | None:
     """Why no pass can quantize the inputs of an op, whose ``twin`` is the same op in training; or nothing."""
-    if not is_float(op.inputs):
+    if not op.inputs or not all(map(is_float, op.inputs)):
         return Because("its inputs are not floating-point tensors")
-    if any(map(is_padded_with_infinity, op.inputs)):
+    if any(map(pads_with_infinity, op.inputs)):
         return Because("its input is padded with infinity, which no grid holds")
     if twin is None:
         return Because("it runs only in evaluation, so training cannot find its range")
     if any(map(is_written, (*op.inputs, twin.node, *twin.node.all_input_nodes))):
         return Because("the model writes into this tensor in place (an assignment to a slice, say); build a new one instead")
     return None
-
-
-def is_padded_with_infinity(node: fx.Node) -> bool:
-    """Whether a tensor is a padding with plus or minus infinity, as some write a max pool."""
-    if not calls(node, "pad", "constant_pad_nd"):
-        return False
-    value = argument(node, "value")
-    return isinstance(value, float) and math.isinf(value)
-
-
-def is_float(tensors: list[fx.Node]) -> bool:
-    """Whether there are tensors, all of them floating-point as far as is known."""
-    dtypes = list(map(dtype_of, tensors))
-    return bool(tensors) and all(dtype is None or dtype.is_floating_point for dtype in dtypes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,20 +65,29 @@ class InputQuantizers(TargetOption, QuantizerOptions, SkipOption, Pass):
         """Quantizers where `plan` says."""
         return place(program, self.engine, self.plan)
 
+    def skipped_by(self, op: Op) -> SkipPattern | None:
+        """The skip pattern that keeps the op float, if one does."""
+        pattern = first_in(op.scope, self.skip_pattern)
+        return None if pattern is None else SkipPattern(op.scope, pattern)
+
     def input_options(self, op: Op) -> Options:
         """What the quantizer of an op's input is made from."""
-        functions = (self.act_quantize_func, self.act_preprocess_func)
-        return self.options(self.activation_quantize_type, self.bits_for(op)[1], *functions)
+        return self._input_options | {"bits": self.bits_for(op)[1]}
+
+    @cached_property
+    def _input_options(self) -> Options:
+        return self.options(self.activation_quantize_type, self.act_quantize_func, self.act_preprocess_func)
 
     def bits_for(self, op: Op) -> tuple[int, int]:
         """Bits of an op's weight and of its inputs."""
-        return bits_for(op.scope, as_pairs(self.layer_bits), (getattr(self, "weight_bits", 8), self.activation_bits))
+        bits = getattr(self, "weight_bits", 8), self.activation_bits
+        return bits_for(op.scope, self.layer_bits, bits) if self.layer_bits else bits
 
-    def options(self, kind: str, bits: int, function: Any, preprocess: Any) -> Options:
-        """The options that a range rule knows, and the user's own functions if there are any."""
+    def options(self, kind: str, function: Any, preprocess: Any) -> Options:
+        """The options that a range rule knows, bits aside, and the user's own functions if there are any."""
         rule = RANGE_RULES[kind]
         own = rule.fixed | {name: getattr(self, name) for name in rule.takes}
         custom = {"function": function, "preprocess": preprocess}
         given = {key: value for key, value in custom.items() if value is not None}
-        common: Options = {"kind": rule.quantizer.kind, "bits": bits, "pass_through": self.pass_through}
+        common: Options = {"kind": rule.quantizer.kind, "pass_through": self.pass_through}
         return common | own | given

@@ -2,13 +2,11 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 
 from torch import Tensor, fx
 
 from quaver.graph.nodes import OpNode, argument, results
-from quaver.operators import channel_axis
-from quaver.passes.tensor_names import QuantizersByName
 from quaver.program import OpPlan, Program
 from quaver.program.placements import Options
 from quaver.quantizers import PACT, Quantizer
@@ -35,6 +33,29 @@ def planned_reads(ops: dict[str, OpNode], plan: Plan) -> dict[fx.Node, list[Read
         for position in plan[name].inputs if name in plan else ():
             reads[op.inputs[position]].append((op, position, op.inputs[position]))
     return reads
+
+
+class QuantizersByName(dict[str, Quantizer]):
+    """Quantizers by the names of their tensors, which are the paths that they stand at: none on the way to another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ways: set[str] = set()
+
+    def __setitem__(self, name: str, quantizer: Quantizer) -> None:
+        super().__setitem__(name, quantizer)
+        self._ways.update(_way_to(name))
+
+    def free_name(self, name: str) -> str:
+        """``name``, or one like it: no quantizer stands at this path, or on the way to it, or behind it."""
+        while name in self._ways or any(path in self for path in _way_to(name)):
+            name += "_"
+        return name
+
+
+def _way_to(name: str) -> list[str]:
+    """``a``, ``a.b`` and ``a.b.c`` for ``a.b.c``."""
+    return list(accumulate(name.split("."), "{}.{}".format))
 
 
 @dataclass(frozen=True)
@@ -74,7 +95,7 @@ class QuantizerSource:
 
     def weight_title(self, parameter: str, op: OpNode, wanted: Options, placed: QuantizersByName) -> str:
         """The parameter's own name, and another where it is used along two axes."""
-        other, axis = placed.get(parameter), channel_axis(op.type)
+        other, axis = placed.get(parameter), op.facts.weight.channel_axis
         return parameter if other is None or other.axis in (None, axis) else f"{parameter}_axis{axis % 2}"
 
     def of_weight(self, title: str, weight: Tensor, op: OpNode, wanted: Options) -> Quantizer:

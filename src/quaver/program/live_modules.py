@@ -21,8 +21,10 @@ EPS = 7  # that of ``eps``
 def live_modules(root: nn.Module, *graphs: fx.Graph) -> list[tuple[fx.Node, str, Any]]:
     """The nodes of graphs that ask a module, the module's path, and the module."""
     asking = [item for graph in graphs for item in modules_in(graph).items()]
+    if not asking:
+        return []
     # a frozen program has no modules but those that hold its tensors
-    there = dict(root.named_modules(remove_duplicate=False)) if asking else {}
+    there = dict(root.named_modules(remove_duplicate=False))
     return [(node, path, there[path]) for node, path in asking if isinstance(there.get(path), _BatchNorm | _DropoutNd)]
 
 

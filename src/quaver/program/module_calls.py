@@ -12,9 +12,10 @@ class ModuleCalls:
 
     def __init__(self, graph: fx.Graph) -> None:
         self.taken: dict[str, dict[int, fx.Node]] = {}
-        self.given = dict(calls_in(graph, "gives"))
-        self.parted = {call for call, _ in calls_in(graph, "gives_part")}
-        for place, node in calls_in(graph, "takes"):
+        given, parted, taken = calls_in(graph, "gives", "gives_part", "takes")
+        self.given = dict(given)
+        self.parted = {call for call, _ in parted}
+        for place, node in taken:
             call, _, position = place.rpartition("/")
             self.taken.setdefault(call, {})[int(position)] = node
 

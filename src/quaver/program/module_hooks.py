@@ -46,12 +46,12 @@ def hooked_modules(root: nn.Module, graphs: Iterable[fx.Graph], traced: frozense
     )
 
 
+@dataclass
 class HookWatch:
     """The modules of a program with hooks, found again when there can be new ones."""
 
-    def __init__(self) -> None:
-        self.hooked: Hooked = frozenset()
-        self._next_number = -1
+    hooked: Hooked = frozenset()
+    _next_number: int = -1
 
     def is_due(self) -> bool:
         """Whether a hook was registered, on whatever module, since this was last asked: the next hook's number says so."""

@@ -18,8 +18,7 @@ from quaver.program.live_modules import is_training, live_modules, settle_eps
 from quaver.program.module_hooks import HookWatch
 from quaver.program.placements import Placements
 from quaver.program.printer import table
-from quaver.program.record import OpRecord
-from quaver.program.recorded_ops import ops_of, recorded_ops
+from quaver.program.record import OpRecord, ops_of, recorded_ops
 from quaver.program.running import evaluation_graph, training_graph
 from quaver.program.seen_data import seen_data, warn_of_ranges
 from quaver.program.signature import Signature
@@ -73,7 +72,6 @@ class Program(nn.Module):
     ) -> None:
         super().__init__()
         self._compiled: dict[tuple[str, tuple[str, ...]], Executable] = {}
-        self._hooks = HookWatch()
         self._parameters = tensors._parameters
         self._buffers = tensors._buffers
         self._non_persistent_buffers_set = tensors._non_persistent_buffers_set
@@ -92,6 +90,7 @@ class Program(nn.Module):
             traced if traced and stage.trains else Traced()
         )  # what does not train has modules that only hold tensors
         self._quantizer_optimizer: Any = None
+        self._hooks = HookWatch()
         self._watched = watched_modules(self, self.graphs.values(), self.traced)
         self.attributes = {name: value for name, value in (attributes or {}).items() if not hasattr(self, name)}
         self.__dict__.update(self.attributes)

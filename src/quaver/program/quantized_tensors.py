@@ -1,7 +1,8 @@
 """The quantized tensors of a frozen program: their names, in it and in every artefact made of it, and their grids."""
 
+import operator
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -50,7 +51,7 @@ _FOUND: WeakKeyDictionary[Program, list[QuantizedTensor]] = WeakKeyDictionary()
 
 def _quantized_tensors(graph: fx.Graph, signature: Signature) -> Iterable[QuantizedTensor]:
     tensors: dict[str, QuantizedTensor] = {}
-    facts, makers = facts_in(graph), makers_in(graph, signature)
+    facts, makers = facts_in(graph), makers_in(graph, signature, ops_by_name(graph))
     rounding: list[Any] = [node for node, op in facts.items() if op.kind == "quantize"]
     for node in rounding:
         source, step, zero, low, high = node.args[:5]
@@ -88,11 +89,11 @@ def on_one_grid(graph: fx.Graph) -> list[list[fx.Node]]:
     return list(by_step.values())
 
 
-def makers_in(graph: fx.Graph, signature: Signature) -> dict[fx.Node, str]:
+def makers_in(graph: fx.Graph, signature: Signature, ops: Mapping[str, fx.Node]) -> dict[fx.Node, str]:
     """What the tensors of a graph come from, its inputs and its ops, by what they are called."""
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     names = {node: leaf.name for node, leaf in zip(inputs, signature.tensors, strict=True)}
-    return names | {node: name for name, node in ops_by_name(graph).items()}
+    return names | {node: name for name, node in ops.items()}
 
 
 def maker_of(node: fx.Node, makers: Collection[fx.Node]) -> fx.Node:
@@ -100,6 +101,14 @@ def maker_of(node: fx.Node, makers: Collection[fx.Node]) -> fx.Node:
     while node not in makers and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node
+
+
+def tensor_name(node: fx.Node, makers: dict[fx.Node, str]) -> str:
+    """``relu.output`` for what the op ``relu`` gives, ``split.output1`` for a part of it, an input's name for an input."""
+    maker = maker_of(node, makers)
+    name = makers.get(maker, maker.name)
+    part = node.args[1] if node.target is operator.getitem else ""
+    return f"{name}.output{part}" if maker in makers and maker.op != "placeholder" else name
 
 
 def numbered(name: str, taken: Collection[str]) -> str:

@@ -1,10 +1,20 @@
-"""What a program says about its ops: plain records, one per op."""
+"""What a program says about its ops: a plain record of each, whether it is quantized, why not, and its thresholds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from quaver.program.reason import Reason
+import torch
+from torch import fx
+
+from quaver.graph.nodes import Op, op_of, ops_by_name
+from quaver.program.reason import Because, Reason
+from quaver.program.stage import Stage
+from quaver.quantizers import Quantizer
 from quaver.records import Figure, decoded
+
+if TYPE_CHECKING:
+    from quaver.program.program import Program
 
 
 @dataclass(frozen=True)
@@ -37,3 +47,32 @@ def read_record(value: Any) -> OpRecord:
     """A record from JSON, checked; a threshold may be NaN, of a program that saw it."""
     record: OpRecord = decoded(OpRecord, value | {"why": None, "thresholds": {}})
     return replace(record, why=why_in(value), thresholds=decoded(dict[str, list[Figure]], value["thresholds"]))
+
+
+def ops_of(graphs: Mapping[str, fx.Graph]) -> list[Op]:
+    """Every op once: those of the evaluation graph, and those that run only in training."""
+    evaluated, trained = ops_by_name(graphs["eval"]), ops_by_name(graphs["train"]) if "train" in graphs else {}
+    return list(map(op_of, (evaluated | {name: trained[name] for name in trained if name not in evaluated}).values()))
+
+
+def recorded_ops(program: "Program") -> list[OpRecord]:
+    """A record of each op."""
+    placed, quantizers = program.placements, dict(program.quantizers())
+    thresholds = {name: _threshold(program, name, quantizer) for name, quantizer in quantizers.items()}
+    is_float = program.stage is Stage.FLOAT
+    unplanned = Because("the program is not quantized yet" if is_float else "no pass was asked to quantize it")
+    records = []
+    for op in ops_of(program.graphs):
+        quantized = op.name in placed.quantized
+        why = None if quantized else placed.reasons.get(op.name, unplanned)
+        own = {role: list(thresholds[name]) for role, name in placed.roles.get(op.name, {}).items()}
+        records.append(OpRecord(op.name, op.type, op.scope, op.source, quantized, why, own))
+    return records
+
+
+@torch.no_grad()
+def _threshold(program: "Program", name: str, quantizer: Quantizer) -> Any:
+    if name in program.placements.weights:  # from the weight as it is, not from the last forward
+        return quantizer.range_for(program.weight(name), None)[0].flatten().tolist()
+    seen = quantizer.seen
+    return [] if seen is not None and not seen else quantizer.threshold.flatten().tolist()

@@ -62,8 +62,13 @@ def read(root: nn.Module, path: str) -> Any:
     return value
 
 
-def value_of(root: nn.Module, node: fx.Node) -> Any:
-    """What a node that depends on no input gives: a tensor of the module's, or what the graph computes from some."""
+def value_of(root: nn.Module, node: Any) -> Any:
+    """What a node that depends on no input gives: a tensor of the module's, or what the graph computes from some.
+
+    What is no node, a number or None, is itself.
+    """
+    if not isinstance(node, fx.Node):
+        return node
     if node.op == "get_attr":
         return read(root, node.target)  # type: ignore[arg-type]
     values: dict[fx.Node, Any] = {}

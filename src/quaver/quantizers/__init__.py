@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from quaver.quantizers.abs_max import AbsMax
     from quaver.quantizers.channel_wise_abs_max import ChannelWiseAbsMax
     from quaver.quantizers.custom import CustomQuantizer
-    from quaver.quantizers.kinds import KINDS, build
     from quaver.quantizers.learned_step import LearnedStep
+    from quaver.quantizers.make import KINDS, build
     from quaver.quantizers.moving_average_abs_max import MovingAverageAbsMax
     from quaver.quantizers.observer import Observer
     from quaver.quantizers.pact import PACT
@@ -49,8 +49,8 @@ on_demand(
         "abs_max": "AbsMax",
         "channel_wise_abs_max": "ChannelWiseAbsMax",
         "custom": "CustomQuantizer",
-        "kinds": "KINDS build",
         "learned_step": "LearnedStep",
+        "make": "KINDS build",
         "moving_average_abs_max": "MovingAverageAbsMax",
         "observer": "Observer",
         "pact": "PACT",

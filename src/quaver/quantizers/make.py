@@ -1,4 +1,4 @@
-"""A quantizer for a tensor, from the options that a pass or `quaver.QAT` asks for."""
+"""Quantizers by the names of their range rules, and for a tensor as a pass or `quaver.QAT` asks for it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,12 +6,29 @@ from typing import Any
 from torch import Tensor
 
 from quaver.operators import channel_axis, saturation_axis_of
-from quaver.quantizers import build
+from quaver.quantizers import RANGE_RULES
 from quaver.quantizers.custom import CustomQuantizer, as_module
+from quaver.quantizers.observer import Observer
 from quaver.quantizers.pact import PACT
 from quaver.quantizers.quantizer import Quantizer
 
+KINDS: dict[str, type[Quantizer]] = {rule.quantizer.kind: rule.quantizer for rule in RANGE_RULES.values()}
+KINDS[Observer.kind] = Observer
+
 Make = Callable[[str, dict[str, Any]], Quantizer]
+
+
+def build(kind: str, *, preprocess: str | None = None, **options: Any) -> Quantizer:
+    """A quantizer by the name of its range rule, behind PACT if ``preprocess`` says so.
+
+    >>> build("range_abs_max", bits=4, window_size=100)
+    RangeAbsMax(bits=4, signed=True, narrow=True, pass_through=False, tensors=1, window_size=100)
+    """
+    quantizer = KINDS[kind](**options)
+    if preprocess is not None:
+        quantizer.preprocess = {"PACT": PACT}[preprocess]()
+        quantizer.made_of = (None, preprocess)
+    return quantizer
 
 
 def make(tensor: str, options: dict[str, Any]) -> Quantizer:

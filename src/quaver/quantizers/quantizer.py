@@ -219,9 +219,10 @@ class Quantizer(nn.Module):
 
         None where the function is no clip, or the tensor (of this rank) is a weight, whose integers are stored anyway.
         """
-        function, seen = self.function_in_front, self.seen
+        function = self.function_in_front
         if function is None or self.grid.narrow or not self.quantizing or torch.compiler.is_compiling():
             return None
+        seen = self.seen
         if seen is not None and not seen:
             return None
         step = float(self.scale)

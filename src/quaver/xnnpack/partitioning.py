@@ -14,6 +14,7 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
+from quaver.graph.annotation import notes_of
 from quaver.graph.nodes import (
     activation_inputs,
     argument,
@@ -22,7 +23,6 @@ from quaver.graph.nodes import (
     is_dequantize,
     is_op,
     is_stored,
-    notes_of,
     op_of,
     packet,
 )
