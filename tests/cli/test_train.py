@@ -550,7 +550,7 @@ def test_a_run_that_misses_its_target_says_so_and_keeps_everything(quantized, tm
     done = run("quantize", *SMALL, *flags, "--model_save_dir", tmp_path)
 
     assert done.exit_code == 1
-    assert "int8 loses 3.00 points, and 2 were allowed (--target_drop)." in done.output
+    assert "int8 loses 3.00 points on the test images, and 2 were allowed (--target_drop)." in done.output
     assert (tmp_path / "int8" / "model.xml").exists()
 
 

@@ -10,11 +10,16 @@ import quaver
 from quaver.config.recipe import QuantPhase, Recipe
 from quaver.data import Loader
 from quaver.experiment import target_drop
-from quaver.experiment.components import Components
+from quaver.experiment.components import Components, build_components
+from quaver.experiment.start import start
 from quaver.experiment.target_drop import TargetDrop
+from quaver.experiment.training_run import TrainingRun
 from quaver.training.classification import Classification
 from quaver.training.ranks import Ranks
+from quaver.training.trainer import Trainer
+from tiny import assert_same_state
 
+NEVER_READ = None  # the test set: nothing is chosen by it
 NO_LATENCY = lambda self, prepared: ""  # noqa: E731  # exports are tested elsewhere
 
 
@@ -52,13 +57,11 @@ def model():
 
 def target(model, **phase):
     recipe = Recipe(batch_size=32, quantize=QuantPhase(num_epochs=100, **phase))
-    sets = [Loader(Labelled(model, count), 32, shuffle=False) for count in (64, 128)]
-    components = Components(
-        recipe, Ranks(), torch.device("cpu"), "made up", *sets, Classification(), classes=10, image_shape=(3, 8, 8)
-    )
+    train, held_out = (Loader(Labelled(model, count), 32, shuffle=False) for count in (64, 128))
+    shared = {"classes": 10, "image_shape": (3, 8, 8), "held_out": held_out}
+    components = Components(recipe, Ranks(), torch.device("cpu"), "made up", train, NEVER_READ, Classification(), **shared)
     said = []
-    fp32 = quaver.capture(model, (torch.zeros(1, 3, 8, 8),))
-    return TargetDrop(components, fp32, components.task.evaluate(fp32, components.test), said.append), said
+    return TargetDrop(components, quaver.capture(model, (torch.zeros(1, 3, 8, 8),)), said.append), said
 
 
 @pytest.fixture
@@ -125,3 +128,89 @@ def test_nothing_reached_is_no_target_met(model):
     wanted, _ = target(model, target_drop=100.0)
 
     assert not wanted.is_met({})
+
+
+WORDS = {
+    "model": "tiny:net",
+    "image_shape": "3,8,8",
+    "batch_size": "128",
+    "use_gpu": "false",
+    "float_epochs": "1",
+    "num_epochs": "2",
+    "weight_bits": "2",
+    "target_drop": "0",
+}
+
+
+def quantized(folder, **words):
+    """The result of a run in a folder."""
+    begun = start("quantize", None, WORDS | {"model_save_dir": str(folder)} | words, "", lambda words: None)
+    return TrainingRun(begun, build_components(begun.recipe, Ranks())).to_int8()
+
+
+def gone_on_with(folder):
+    begun = start("quantize", None, {"model": WORDS["model"]}, str(folder), lambda words: None)
+    return TrainingRun(begun, build_components(begun.recipe, Ranks())).to_int8()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_no_latency")
+def test_a_run_that_was_killed_in_training_goes_on_to_the_same_end(tmp_path, monkeypatch):
+    wanted = quantized(tmp_path / "whole")
+    saved = Trainer._save
+
+    def killed(self):
+        saved(self)
+        if self.job.name == "quantize" and self.state.at.epoch == 1:
+            raise InterruptedError
+
+    with monkeypatch.context() as until_then:
+        until_then.setattr(Trainer, "_save", killed)
+        with pytest.raises(InterruptedError):
+            quantized(tmp_path / "killed")
+
+    got = gone_on_with(tmp_path / "killed")
+
+    for before, after in zip(wanted, got, strict=True):
+        assert (before.figures, before.choice) == (after.figures, after.choice)
+        assert_same_state(before.program.state_dict(), after.program.state_dict())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_no_latency")
+def test_a_run_that_was_killed_before_training_calibrates_again(tmp_path, monkeypatch):
+    calibrated = target_drop.calibrated
+
+    def killed(*args, **options):
+        calibrated(*args, **options)
+        raise InterruptedError
+
+    wanted = quantized(tmp_path / "whole", target_drop="100", weight_bits="8")
+    with monkeypatch.context() as until_then:
+        until_then.setattr(target_drop, "calibrated", killed)
+        with pytest.raises(InterruptedError):
+            quantized(tmp_path / "killed", target_drop="100", weight_bits="8")
+
+    got = gone_on_with(tmp_path / "killed")
+
+    assert wanted[1].choice["way"] == "calibrated"
+    assert (wanted[1].figures, wanted[1].choice) == (got[1].figures, got[1].choice)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_no_latency")
+def test_the_test_set_is_looked_at_when_nothing_is_left_to_choose(tmp_path, monkeypatch):
+    evaluate, judged = Classification.evaluate, []
+
+    def noted(self, model, loader):
+        figures = evaluate(self, model, loader)
+        judged.append(figures["images"])
+        return figures
+
+    monkeypatch.setattr(Classification, "evaluate", noted)
+
+    before, after = quantized(tmp_path, num_epochs="1")
+
+    assert judged == [359, 143, 143, 143, 359]  # float; float, calibrated and trained, to choose; the result
+    assert (before.figures["images"], after.figures["images"]) == (359, 359)
+    assert (after.choice["way"], after.choice["held_out_images"]) == ("trained", 143)

@@ -148,7 +148,8 @@ def words_about(components: Components) -> str:
     where = torch.cuda.get_device_name(components.device) if components.device.type == "cuda" else "the processor"
     several = f", {components.ranks.world} processes" if components.ranks.world > 1 else ""
     shape = "x".join(str(size) for size in components.image_shape)
-    sizes = f"{len(components.train.dataset)} training and {len(components.test.dataset)} test images of {shape}"
+    aside = f" (and {len(components.held_out.dataset)} held out to choose by)" if components.held_out else ""
+    sizes = f"{len(components.train.dataset)} training{aside} and {len(components.test.dataset)} test images of {shape}"
     return f"{components.recipe.model} on {components.dataset}: {sizes}, {components.classes} classes, on {where}{several}"
 
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from quaver.capture import capture
-from quaver.config.recipe import Phase, Recipe
+from quaver.config.recipe import NO_TARGET, Phase, Recipe
 from quaver.data import ImageData, Loader, open_dataset
+from quaver.data.held_out import held_out
 from quaver.detection import Detection
 from quaver.detection.anchors import anchors_of, published_anchors
 from quaver.engines import ENGINES, Engine
@@ -23,7 +24,11 @@ from quaver.training.task import Task
 
 @dataclass(frozen=True)
 class Components:
-    """What the recipe names, built: device, data, task and model."""
+    """What the recipe names, built: device, data, task and model.
+
+    ``held_out``: training images that nothing is trained or calibrated with, to choose by; there are some where a target is
+    given.
+    """
 
     recipe: Recipe
     ranks: Ranks
@@ -34,6 +39,7 @@ class Components:
     task: Classification | Detection
     classes: int
     image_shape: tuple[int, int, int]
+    held_out: Loader | None = None
 
     @property
     def example(self) -> tuple[Tensor]:
@@ -92,11 +98,13 @@ def build_components(recipe: Recipe, ranks: Ranks) -> Components:
         )
         for split in ("train", "val")
     }
-    train, val = sets["train"], sets["val"]
+    train, val, choice = sets["train"], sets["val"], None
     if recipe.image_shape and train.image_shape[0] != int(recipe.image_shape.split(",")[0]):
         raise ConfigError(f"image_shape={recipe.image_shape!r}: the images of {name} have {train.image_shape[0]} channels.")
     if recipe.class_dim and recipe.class_dim < train.classes:
         raise ConfigError(f"class_dim={recipe.class_dim}: {name} has {train.classes} classes.")
+    if recipe.quantize.target_drop != NO_TARGET:
+        train, choice = held_out(train, recipe.seed)
     shared: dict[str, Any] = {"workers": recipe.workers, "rank": ranks.rank, "world": ranks.world, "pin_memory": accelerator}
     return Components(
         recipe=recipe,
@@ -108,6 +116,7 @@ def build_components(recipe: Recipe, ranks: Ranks) -> Components:
         task=_detection(recipe, train) if name == "voc" else Classification(ranks=ranks),
         classes=recipe.class_dim or train.classes,
         image_shape=train.image_shape,
+        held_out=None if choice is None else Loader(choice, recipe.batch_size, shuffle=False, **shared),
     )
 
 

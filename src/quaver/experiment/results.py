@@ -70,7 +70,7 @@ def _target(components: Components, before: Trained, after: Trained) -> dict[str
     if wanted == NO_TARGET:
         return {}
     lost = points_lost(components, before.figures, after.figures)
-    return {"target_drop": wanted, "points_lost": lost, "target_met": lost <= wanted, "way": after.way}
+    return {"target_drop": wanted, "points_lost": lost, "target_met": lost <= wanted, **after.choice}
 
 
 def _left_out(words: list[str]) -> dict[str, list[str]]:

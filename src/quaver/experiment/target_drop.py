@@ -58,12 +58,29 @@ class Attempt:
 
 @dataclass(frozen=True)
 class TargetDrop:
-    """A target: how far below the float program's an int8 program's accuracy may lie. ``say`` is told of each attempt."""
+    """A target: how far below the float program's an int8 program's accuracy may lie. ``say`` is told of each attempt.
+
+    Attempts are judged by training images that were held out: a figure on the test set that was chosen by would flatter.
+    """
 
     components: Components
     fp32: Program
-    figures: Figures
     say: Callable[[str], None]
+
+    @cached_property
+    def figures(self) -> Figures:
+        """The float program's, on the images held out."""
+        return self.evaluated(self.fp32)
+
+    def evaluated(self, program: Program) -> Figures:
+        """A program's figures on the images held out."""
+        return self.components.task.evaluate(program, self.choice)
+
+    @property
+    def choice(self) -> Loader:
+        """The images held out."""
+        assert self.components.held_out is not None, "components of a run with a target hold images out"
+        return self.components.held_out
 
     @property
     def _phase(self) -> QuantPhase:
@@ -94,13 +111,13 @@ class TargetDrop:
 
     def _tried(self, way: str, config: QuantConfig) -> Attempt:
         program = calibrated(self.components, self.fp32, config)
-        figures = self.components.task.evaluate(program, self.components.test)
-        self.tell(Attempt(way, program, figures))
-        return Attempt(way, program, figures)
+        attempt = Attempt(way, program, self.evaluated(program))
+        self.tell(attempt)
+        return attempt
 
     def _is_cheaper_than_training(self, program: Program) -> bool:
         """Whether to try layers one by one takes fewer passes of the network than to train, and can be done at all."""
-        phase, images = self._phase, min(SCORED, len(self.components.test.dataset))
+        phase, images = self._phase, min(SCORED, len(self.choice.dataset))
         steps = phase.max_iters or phase.num_epochs * len(self.components.train)
         tries = 2 * sum(op.quantized for op in program.ops())
         is_cheaper = tries * images < STEP * steps * self.components.recipe.batch_size
@@ -110,14 +127,14 @@ class TargetDrop:
         """Which layers to leave float, by the float program's own weights: corrected ones fit int8 only."""
         self.say("looking for layers that lose the most …")
         program = calibrated(self.components, self.fp32, config, **RANGES_ALONE)
-        batches = Loader(self.components.test.dataset, self.components.recipe.batch_size, shuffle=True)
+        batches = Loader(self.choice.dataset, self.components.recipe.batch_size, shuffle=True)
         some = islice(batches.epoch(0), -(-SCORED // self.components.recipe.batch_size))
         analysis = analyze(program, some, sensitivity_images=SCORED, target_drop=max(self._phase.target_drop, 0.0) / 100)
         assert analysis.proposal is not None
         return analysis.proposal
 
     def tell(self, attempt: Attempt) -> None:
-        """Say what an attempt reached, and what an image takes on the engine."""
+        """Say what an attempt reached on the images held out, and what an image takes on the engine."""
         metric, drop = self.components.task.metric, self.drop(attempt.figures)
         apart = f"{abs(drop):.2f} points {'below' if drop > 0 else 'above'} float" if abs(drop) >= 0.005 else "as float"
         reached = f"{metric} {attempt.figures[metric]:.4f}, {apart}"

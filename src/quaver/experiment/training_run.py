@@ -2,8 +2,7 @@
 
 import copy
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,15 @@ DISTILL = 0.7
 
 @dataclass(frozen=True)
 class Trained:
-    """A program, its figures of merit, the rollbacks it took to get there, and, where several were open, the way."""
+    """A program, its figures of merit, and the rollbacks it took to get there.
+
+    ``choice``: where several ways were open, which was taken, and by what.
+    """
 
     program: Program
     figures: Figures
     rollbacks: list[str]
-    way: str = ""
+    choice: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,22 +77,37 @@ class TrainingRun:
         return before, self._trained(QUANTIZE, qat, recipe.quantize, header, teacher)
 
     def _to_target(self, before: Trained, header: dict[str, Any]) -> Trained:
-        """The shortest way that loses no more than ``target_drop``; training, if it comes to that, has a teacher."""
+        """The shortest way that loses no more than ``target_drop``; training, if it comes to that, has a teacher.
+
+        It is chosen by images held out. The test set is looked at once, when there is nothing left to choose.
+        """
         components, phase = self.components, self.components.recipe.quantize
-        target = TargetDrop(components, before.program, before.figures, self.say)
+        target = TargetDrop(components, before.program, self.say)
         if self._goes_on_in(QUANTIZE):
-            start = quant_aware(before.program, phase.quant_config())
+            # tensors of its own, as calibrated programs have: training must not move what it is judged against
+            start = quant_aware(copy.deepcopy(before.program), phase.quant_config())
         else:
             attempt = target.without_training()
             if target.is_met(attempt.figures):
-                return Trained(attempt.program, attempt.figures, [], attempt.way)
+                return self._chosen(target, attempt)
             start = attempt.program
         if isinstance(components.task, Classification):
             phase = replace(phase, distill=phase.distill or DISTILL)
         teacher = self._teacher(before) if phase.distill else None
-        trained = self._trained(QUANTIZE, start, phase, header, teacher, target.is_met)
-        target.tell(Attempt("trained", trained.program, trained.figures))
-        return replace(trained, way="trained")
+        trained = self._trained(QUANTIZE, start, phase, header, teacher, target)
+        attempt = Attempt("trained", trained.program, trained.figures)
+        target.tell(attempt)
+        return self._chosen(target, attempt, trained.rollbacks)
+
+    def _chosen(self, target: TargetDrop, attempt: Attempt, rollbacks: list[str] | None = None) -> Trained:
+        """An attempt as the run's result, with its figures on the test set."""
+        figures = self.components.task.evaluate(attempt.program, self.components.test)
+        choice = {
+            "way": attempt.way,
+            "held_out_images": len(target.choice.dataset),
+            "held_out_points_lost": target.drop(attempt.figures),
+        }
+        return Trained(attempt.program, figures, rollbacks or [], choice)
 
     def _teacher(self, before: Trained) -> nn.Module:
         return copy.deepcopy(before.program).eval().to(self.components.device)
@@ -187,9 +204,12 @@ class TrainingRun:
         phase: Phase,
         header: dict[str, Any],
         teacher: nn.Module | None = None,
-        enough: Callable[[Figures], bool] = lambda figures: False,
+        target: TargetDrop | None = None,
     ) -> Trained:
-        """A phase of training, from its beginning, or from the checkpoint if that is of this phase."""
+        """A phase of training, from its beginning, or from the checkpoint if that is of this phase.
+
+        With a target it is judged by the images held out, and ends when that is met.
+        """
         components, recipe, start = self.components, self.components.recipe, self.start
         job = Job(
             name=name,
@@ -197,7 +217,7 @@ class TrainingRun:
             task=components.task_for(phase),
             phase=phase,
             batches=components.train,
-            test=components.test,
+            test=components.held_out if target else components.test,
             teacher=teacher,
             device=components.device,
             ranks=components.ranks,
@@ -206,7 +226,7 @@ class TrainingRun:
             log_period=recipe.log_period,
             checkpoint_period=recipe.checkpoint_period,
             checkpoints=start.folder.checkpoints,
-            enough=enough,
+            enough=target.is_met if target else lambda figures: False,
             header={"command": start.command, "recipe": recipe.record(), **header},
             listeners=self.listeners,
             resume=start.resume,
