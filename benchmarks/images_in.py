@@ -1,16 +1,16 @@
 """How long from uint8 images to logits, preprocessing included?
 
     python benchmarks/images_in.py --cache /tmp/images                          everything, with --json for the figures
+    python benchmarks/images_in.py --cache /tmp/images --prepare-only           quantize and export, measure later
     python benchmarks/images_in.py --cache /tmp/images --models mobilenet_v1 --size 32 --rounds 3      to see that it works
 
 One image at a time, 224 pixels, random weights, on OpenVINO. The same model is run three ways: from bytes, by a file that
 takes them (``export(image=…)``); from bytes that numpy prepares, by a file that takes floats; and from floats that are there
-already. Beside it, where nncf is installed, what its ``quantize`` makes of the float model, fed by the same numpy. Medians
-of calls that take turns in one run; a ratio is that of numpy and the file of floats to the file of bytes.
+already. Beside it, where nncf is installed, what its ``quantize`` makes of the float model, fed by the same numpy, and from
+floats that are there. Medians of calls that take turns in one run; a ratio is that of each to the file of bytes.
 """
 
-import json
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,10 @@ import numpy as np
 import torch
 
 import quaver
-from int8_speed import export_float, has, made
-from measure import Rows, keep_to, machine, report
+from int8_speed import begun, export_float, has, leave, made, race_options
+from measure import Rows, report
 from quaver import models
 from quaver.engines import installed
-from quaver.machine.cpu import cpu
 from quaver.measure.latency import interleaved, summary
 
 MODELS = ("mobilenet_v1", "mobilenet_v2")
@@ -101,6 +100,7 @@ def jobs_of(folder: Path, options: Namespace) -> dict[str, Callable[[], Any]]:
     if options.peers and (folder / "nncf.xml").exists():
         peer = runner("nncf.xml")
         jobs["nncf and numpy"] = lambda: peer(prepared(image))
+        jobs["nncf floats"] = lambda: peer(ready)
     return jobs
 
 
@@ -112,40 +112,20 @@ def row_of(name: str, folder: Path, options: Namespace) -> dict[str, object]:
     return {"model": name} | {f"{title} ms": value for title, value in medians.items()} | ratios
 
 
-def arguments() -> Namespace:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", default=",".join(MODELS), help="which, with commas")
-    parser.add_argument("--size", type=int, default=224, help="height and width of the images")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=200, help="calls of each that are timed")
-    parser.add_argument("--cache", type=Path, required=True, help="folder for the files; what is there is not made again")
-    parser.add_argument("--no-peers", dest="peers", action="store_false", help="without NNCF")
-    parser.add_argument("--isa", default="", help="AVX2, AVX512_CORE_VNNI …: OpenVINO keeps to it")
-    parser.add_argument("--json", type=Path, help="write the figures here, too")
-    options = parser.parse_args()
-    keep_to(options.isa)
-    if unknown := set(options.models.split(",")) - set(dir(models)):
-        parser.error(f"--models: there is no {', '.join(sorted(unknown))}")
-    return options
-
-
 def main() -> None:
-    options = arguments()
-    torch.set_num_threads(options.threads)
-    print(f"CPU: {cpu().words()}")
-    if options.peers and not has("nncf"):
-        print(f"nncf is not installed: its columns are left out, unless its files are in {options.cache}")
+    parser = race_options(__doc__, MODELS, 200, ("nncf",))
+    parser.add_argument("--size", type=int, default=224, help="height and width of the images")
+    options = begun(parser)
     rows: Rows = []
     for name in options.models.split(","):
         folder = options.cache / f"{name}_{options.size}"
         folder.mkdir(parents=True, exist_ok=True)
         prepare(name, folder, options)
-        rows.append(row_of(name, folder, options))
-    report("From a uint8 image to logits, ms", rows, None)
-    if options.json:
-        settings = {key: str(value) for key, value in vars(options).items()}
-        record = {"machine": machine(), "cpu": cpu().words(), "settings": settings, "rows": rows}
-        options.json.write_text(json.dumps(record, indent=2) + "\n")
+        if not options.prepare_only:
+            rows.append(row_of(name, folder, options))
+    if rows:
+        report("From a uint8 image to logits, ms", rows, None)
+        leave(options, rows)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import sys
 import time
 import warnings
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -237,34 +237,49 @@ def int8_layers(racing: list[Contender], options: Namespace) -> dict[str, list[i
 # the whole
 
 
-def arguments() -> Namespace:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", default=",".join(MODELS), help="which, with commas")
-    parser.add_argument("--batches", default="1,16", help="batch sizes, with commas")
+def race_options(title: str | None, usual: Sequence[str], rounds: int, peers: Sequence[str]) -> ArgumentParser:
+    """What every race of files on engines can be told."""
+    parser = ArgumentParser(description=(title or "").splitlines()[0])
+    parser.add_argument("--models", default=",".join(usual), help="which, with commas")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=100, help="calls of each, at most")
-    parser.add_argument(
-        "--seconds", type=float, default=60.0, help="budget of a model at a batch size; three rounds at least"
-    )
+    parser.add_argument("--rounds", type=int, default=rounds, help="calls of each, at most")
     parser.add_argument("--cache", type=Path, required=True, help="folder for the files; what is there is not made again")
     parser.add_argument("--prepare-only", action="store_true", help="make the files and stop")
-    parser.add_argument("--no-peers", dest="peers", action="store_false", help="only Quaver and float")
+    parser.add_argument("--no-peers", dest="peers", action="store_const", const=(), default=peers, help="without others'")
     parser.add_argument("--isa", default="", help="AVX2, AVX512_CORE_VNNI …: OpenVINO keeps to it")
     parser.add_argument("--json", type=Path, help="write the figures here, too")
+    return parser
+
+
+def begun(parser: ArgumentParser) -> Namespace:
+    """The options of a race, and everything set for it."""
     options = parser.parse_args()
     keep_to(options.isa)
     if unknown := set(options.models.split(",")) - set(dir(models)):
         parser.error(f"--models: there is no {', '.join(sorted(unknown))}")
+    torch.set_num_threads(options.threads)
+    print(f"CPU: {cpu().words()}")
+    for peer in options.peers:
+        if not has(peer):
+            print(f"{peer} is not installed: its columns are left out, unless its files are in {options.cache}")
     return options
 
 
+def leave(options: Namespace, rows: Rows, **more: object) -> None:
+    """Write what was found, and on what, where ``--json`` says."""
+    if options.json:
+        settings = {key: str(value) for key, value in vars(options).items()}
+        record = {"machine": machine(), "cpu": cpu().words(), "settings": settings, "rows": rows, **more}
+        options.json.write_text(json.dumps(record, indent=2) + "\n")
+
+
 def main() -> None:
-    options = arguments()
-    torch.set_num_threads(options.threads)
-    print(f"CPU: {cpu().words()}")
-    for peer in ("onnxruntime", "nncf") if options.peers else ():
-        if not has(peer):
-            print(f"{peer} is not installed: its columns are left out, unless its files are in {options.cache}")
+    parser = race_options(__doc__, MODELS, 100, ("onnxruntime", "nncf"))
+    parser.add_argument("--batches", default="1,16", help="batch sizes, with commas")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="budget of a model at a batch size; three rounds at least"
+    )
+    options = begun(parser)
     rows: Rows = []
     details: list[dict[str, object]] = []
     for name in options.models.split(","):
@@ -286,10 +301,7 @@ def main() -> None:
         columns = list(dict.fromkeys(column for row in rows for column in row))
         rows = [{column: row.get(column, "") for column in columns} for row in rows]
         report("How many times as fast as the best float engine", rows, None)
-    if rows and options.json:
-        settings = {key: str(value) for key, value in vars(options).items()}
-        record = {"machine": machine(), "cpu": cpu().words(), "settings": settings, "rows": rows, "details": details}
-        options.json.write_text(json.dumps(record, indent=2) + "\n")
+        leave(options, rows, details=details)
     left = [f"{row['model']} ({row['int8 layers']})" for row in rows if len(set(str(row["int8 layers"]).split(" of "))) > 1]
     if left:
         sys.exit(f"not every convolution and linear layer runs in int8: {', '.join(dict.fromkeys(left))}")
