@@ -8,6 +8,7 @@ from quaver.engines import ENGINES, mobile_engine
 from quaver.errors import ConversionError, EngineError, QuaverWarning, StageError
 from quaver.export import export_each
 from quaver.files import write_atomically, writing
+from quaver.image_input import ImageInput
 from quaver.passes import ConvertToInt8Pass, TransformForMobilePass
 from quaver.program import Program, Stage
 from quaver.program.storage import save
@@ -18,7 +19,9 @@ def warn(words: str) -> None:
     warnings.warn(words, QuaverWarning, stacklevel=3)
 
 
-def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str], None] = warn) -> list[Path]:
+def write_tree(
+    frozen: Program, folder: str | Path, *, image: ImageInput | None = None, left_out: Callable[[str], None] = warn
+) -> list[Path]:
     """Write a frozen program three ways, and give what was written.
 
     ``float/``: the program with integers stored as float32, as trained. ``int8/``: the same stored as int8, and for the
@@ -26,7 +29,7 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
     engine that the program was made for, if that has one of its own (``tensorrt/``). ``mobile/``: the mobile form, and
     ``mobile/model.pte`` and ``mobile/model.tflite`` where ExecuTorch and LiteRT are installed. A program may have no mobile
     form, or one that an engine has no words for: ``left_out`` is then told why. `without_mobile_file` says where the
-    engine's file is missing.
+    engine's file is missing. With ``image`` the engines' files take a camera's bytes as it says.
     """
     if not isinstance(frozen, Program) or frozen.stage is not Stage.FROZEN:
         raise StageError("write_tree: takes the frozen program that quaver.convert gives.")
@@ -34,7 +37,7 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
     written = [
         save(frozen, folder / "float"),
         save(ConvertToInt8Pass().apply(frozen), folder / "int8"),
-        *export_each(frozen, _files_in(folder / "int8") | _own_file(frozen, folder)),
+        *export_each(frozen, _files_in(folder / "int8") | _own_file(frozen, folder), image=image),
     ]
     _explain(folder / "float", FLOAT_IS)
     try:
@@ -46,7 +49,7 @@ def write_tree(frozen: Program, folder: str | Path, *, left_out: Callable[[str],
     written.append(save(mobile, folder / "mobile"))
     for target, file in _files_in(folder / "mobile").items():
         try:
-            written += export_each(mobile, {target: file})
+            written += export_each(mobile, {target: file}, image=image)
         except EngineError as error:
             left_out(f"{file} is left out: {error}")
     return written

@@ -72,9 +72,9 @@ class Preprocessing:
             taken = {name: getattr(image, name) for name in taken}
         return asdict(self) | {"crop": "center" if self.resize else "none"} | taken
 
-    def image(self, *, layout: str = "NHWC", color: str = "RGB") -> ImageInput:
+    def image(self, *, layout: str = "NHWC", color: str = "RGB", size: Sequence[int] | None = None) -> ImageInput:
         """What to give `quaver.export` for a file that takes bytes of just this mean and std."""
-        return ImageInput(self.mean, self.std, layout=layout, color=color, unit=self.unit)
+        return ImageInput(self.mean, self.std, layout=layout, color=color, unit=self.unit, size=size)
 
     def agrees_with(self, image: ImageInput) -> bool:
         """Whether bytes stand for the same there, but for the last bit."""

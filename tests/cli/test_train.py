@@ -559,3 +559,41 @@ def test_a_target_begins_with_calibration_and_with_nothing_else(tmp_path):
 
     assert done.exit_code == 2
     assert "target_drop=1: the shortest way begins with calibration, and use_pact with something else." in done.output
+
+
+def test_a_run_leaves_files_that_take_bytes_and_verifies_them(quantized, tmp_path):
+    weights = quantized[0] / "one" / "fp32.safetensors"
+    flags = ["--pretrained_fp32_model", weights, "--num_epochs", "0", "--verify_images", "40", "--image_layout", "NHWC"]
+
+    done = run("quantize", *SMALL, *flags, "--image_color", "BGR", "--model_save_dir", tmp_path)
+
+    assert done.exit_code == 0, done.output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["verified_images"], report["integers_equal"], report["agreement"]) == (40, 1.0, 1.0)
+    for file in ("int8/model.xml", "int8/model.onnx"):
+        taken = quaver.runtime.load(tmp_path / file)
+        assert taken.image == quaver.ImageInput((0.5,) * 3, (0.5,) * 3, color="BGR")
+    assert quaver.runtime.load(tmp_path / "fp32" / "model.xml").image is None
+
+
+def test_converting_again_leaves_files_that_take_bytes(quantized, tmp_path):
+    done = run("convert", quantized[0] / "one" / "float", tmp_path, "--image_layout", "NCHW")
+
+    assert done.exit_code == 0, done.output
+    assert quaver.runtime.load(tmp_path / "int8" / "model.xml").image == quaver.ImageInput(
+        (0.5,) * 3, (0.5,) * 3, layout="NCHW"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--image_color", "BGR"], "image_color: says what bytes are. Give --image_layout, too."),
+        (["--image_layout", "NHWC", "--target", "tensorrt"], "files for TensorRT take float tensors. Leave it out."),
+    ],
+)
+def test_bytes_that_cannot_be_are_refused_before_training(tmp_path, flags, words):
+    done = run("quantize", *SMALL, *flags, "--model_save_dir", tmp_path)
+
+    assert done.exit_code == 2
+    assert words in done.output

@@ -81,6 +81,22 @@ def test_a_file_computes_from_bytes_what_the_program_computes(net, target, layou
     assert compared(program, image, target, tmp_path) < (1e-30 if target == "openvino" and net is plain else 1e-5)
 
 
+@pytest.mark.parametrize(
+    ("target", "layout", "color"), [("openvino", "NHWC", "BGR"), ("openvino", "NCHW", "RGB"), ("onnx", "NHWC", "RGB")]
+)
+def test_a_file_scales_images_as_numpy_does(target, layout, color, tmp_path):
+    image = quaver.ImageInput(MEAN, STD, layout=layout, color=color, size=(11, 7))
+    program = frozen(plain(), quaver.ImageInput(MEAN, STD), target)
+    images = np.random.default_rng(0).integers(0, 256, image.shape((3, 3, 8, 10))).astype(np.uint8)
+
+    file = quaver.export(program, tmp_path, target=target, image=image)
+
+    result = quaver.verify(program, file, [images])
+    assert (result.passed, result.integers_equal) == (True, 1), result.failures
+    expected = form_for(program, ENGINES[target])(torch.from_numpy(image.prepared(images, (8, 10)))).detach().numpy()
+    assert np.abs(quaver.runtime.load(file)(images) - expected).max() <= 1e-6  # sums of floats in the last layer
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_bytes_on_ties_are_looked_up_in_a_table(target, tmp_path):
     image = quaver.ImageInput((0,) * 3, (1,) * 3, unit=1)
@@ -145,6 +161,11 @@ def test_what_the_file_takes_is_said_when_it_is_given_something_else(tmp_path):
     ("options", "error", "words"),
     [
         ({"target": "litert"}, EngineError, "litert.*take float tensors.*openvino, onnx"),
+        (
+            {"image": quaver.ImageInput(MEAN, STD, size=(16, 20)), "target": "executorch"},
+            EngineError,
+            r"size=\(16, 20\)\).*ExecuTorch do not scale images.*openvino, onnx",
+        ),
         ({"image": (MEAN, STD)}, ConfigError, "takes a quaver.ImageInput"),
         ({"image": quaver.ImageInput((0.5,), (0.5,))}, ConfigError, r"1 channels.*'input' \(None, 3, 8, 10\)"),
     ],

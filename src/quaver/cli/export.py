@@ -46,6 +46,7 @@ def export(
     results_console().print(f"{file}: written, opened again and compared.", markup=False)
 
 
+@with_flags_of(ImageFlags, "images")
 def convert(
     program: Annotated[
         Path | None,
@@ -70,6 +71,8 @@ def convert(
     ] = "",
     fp32_model_save_path: Annotated[str, typer.Option(hidden=True)] = "",
     op_ids_to_skip: Annotated[str, typer.Option(hidden=True)] = "",
+    *,
+    images: ImageFlags,
 ) -> None:
     """Freeze a trained program and write the tree of artefacts: float/, int8/ and mobile/, each runnable.
 
@@ -93,7 +96,7 @@ def convert(
         frozen = freeze(trained) if trained.stage is not Stage.FROZEN else trained
     left_out: list[str] = []
     with progress_console().status("writing float/, int8/ and mobile/"):
-        files = write_tree(frozen, place, left_out=left_out.append)
+        files = write_tree(frozen, place, image=images.image(frozen.preprocessing), left_out=left_out.append)
     for file in files:
         console.print(str(file), markup=False)
     console.print(FLOAT_IS_INT8)

@@ -1,7 +1,7 @@
 """Flags for a file that takes a camera's bytes."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -50,17 +50,39 @@ class ImageFlags:
         str, typer.Option("--image_color", help="RGB, or BGR as OpenCV gives them.", rich_help_panel=_PANEL)
     ] = ""
 
+    image_size: Annotated[
+        str,
+        typer.Option(
+            "--image_size",
+            help="Height and width of the camera's images, as 480,640: the file scales them. Default: the program's.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+
     def image(self, known: "Preprocessing | None") -> "ImageInput | None":
         """How the file takes images; None where it takes tensors. Mean and std are those ``known``, unless given."""
         if self == ImageFlags():
             return None
         from quaver.image_input import ImageInput
 
-        order = {"layout": (self.image_layout or "NHWC").upper(), "color": (self.image_color or "RGB").upper()}
+        order: dict[str, Any] = {
+            "layout": (self.image_layout or "NHWC").upper(),
+            "color": (self.image_color or "RGB").upper(),
+            "size": _size(self.image_size),
+        }
         if known is not None and not (self.image_mean or self.image_std) and self.image_unit == ImageFlags.image_unit:
             return known.image(**order)
         mean, std = _numbers("--image_mean", self.image_mean), _numbers("--image_std", self.image_std)
         return ImageInput(mean, std, unit=self.image_unit, **order)
+
+
+def _size(text: str) -> tuple[int, ...] | None:
+    if not text:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"--image_size {text!r}: takes height and width, with a comma: 480,640.") from None
 
 
 def _numbers(flag: str, text: str) -> tuple[float, ...]:

@@ -17,6 +17,7 @@ from quaver.checking import Rule, boolean, number, one_of, rate, text, whole
 from quaver.config.options import like, option, shared_options
 from quaver.config.quant_config import QuantConfig
 from quaver.config.quantization_options import ActivationRange, SharedOptions, TargetOption, WeightRange
+from quaver.image_input import COLORS, LAYOUTS
 
 LR_STRATEGIES = ("piecewise_decay", "cosine_decay", "exponential_decay", "constant")
 OPTIMIZERS = ("momentum", "adamw")
@@ -143,6 +144,12 @@ class QuantPhase(TargetOption, SharedOptions, Phase):
     init_by: str = option("moving_max", one_of(*STATISTICS), "The figure of the analysis that they start from.")
     distill: float = option(0.0, number(0, 1), "Weight of learning from the float model's outputs; 0: from labels alone.")
     distill_temperature: float = option(2.0, number(0.01), "Temperature of that.")
+    image_layout: str = option(
+        "",
+        one_of("", *LAYOUTS),
+        "Files in int8 take uint8 images, NHWC (channels last) or NCHW, with the data's mean and std; without, tensors.",
+    )
+    image_color: str = option("RGB", one_of(*COLORS), "Such images are RGB, or BGR as OpenCV gives them.")
 
     def quant_config(self) -> QuantConfig:
         """The part of it that `quaver.quant_aware` takes."""

@@ -34,7 +34,7 @@ class Engine:
     ``name``: what configs and artefacts call it. ``package``: the Python package that it is, ``title`` its proper name, and
     ``requirement`` what pip installs. ``suffix``: the file that is written for it; ``reads``: all that it can run.
     ``folder``: where its file lies in the tree of a conversion. ``input_layouts``: the orders in which its files can take
-    images; ``takes_bytes``: its files can take them as a camera gives them.
+    images; ``takes_bytes``: its files can take them as a camera gives them, and ``scales_images``: of another size.
 
     ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
     grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
@@ -58,6 +58,7 @@ class Engine:
     folder = "int8"
     input_layouts: tuple[str, ...] = ("nchw",)
     takes_bytes = False
+    scales_images = False
     op_types: tuple[str, ...]
     unsigned = True
     fuses_add = False

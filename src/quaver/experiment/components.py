@@ -15,6 +15,7 @@ from quaver.detection.anchors import anchors_of, published_anchors
 from quaver.engines import ENGINES, Engine
 from quaver.errors import ConfigError
 from quaver.experiment.recipe_checks import dataset_name
+from quaver.image_input import ImageInput
 from quaver.models import build
 from quaver.program import Program
 from quaver.training.classification import Classification
@@ -68,6 +69,19 @@ class Components:
         return (
             replace(self.task, label_smoothing=phase.label_smoothing) if isinstance(self.task, Classification) else self.task
         )
+
+    @property
+    def image(self) -> ImageInput | None:
+        """How the files of a run take a camera's bytes; None where they take tensors."""
+        phase, preprocessing = self.recipe.quantize, self.train.dataset.preprocessing
+        if not phase.image_layout:
+            return None
+        if preprocessing is None:
+            raise ConfigError(
+                f"image_layout={phase.image_layout!r}: {self.dataset} does not say the mean and std of its images. Leave it "
+                "out, and give them to quaver export (--image_mean, --image_std)."
+            )
+        return preprocessing.image(layout=phase.image_layout, color=phase.image_color)
 
     def alone(self) -> "Components":
         """The same for this process alone: the others may have left."""

@@ -9,6 +9,7 @@ from quaver.config.options import as_written
 from quaver.config.recipe import AS_WEIGHTS, FROM_DATA, NO_TARGET, Phase, QuantPhase, Recipe
 from quaver.data.by_name import NAMES
 from quaver.data.folder import is_split
+from quaver.engines import ENGINES
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.run_folder import weights_at
 from quaver.models.by_name import canonical
@@ -33,7 +34,7 @@ def recipe_problems(recipe: Recipe, command: Command) -> list[str]:
         problems.append("distill: learning from the float model's outputs is for classification, and voc is detection.")
     if phase.label_smoothing and detection:
         problems.append("label_smoothing: is for classification, and voc is detection.")
-    problems += [*_analysis(recipe), *_target(recipe)] if command == "quantize" else []
+    problems += [*_analysis(recipe), *_target(recipe), *_images(recipe)] if command == "quantize" else []
     if recipe.anchors and not detection:
         problems.append(f"anchors: are for detection, and {dataset_name(recipe)} is classification.")
     return problems
@@ -110,6 +111,16 @@ def _target(recipe: Recipe) -> list[str]:
         return []
     other = "use_pact" if phase.use_pact else "init_from"
     return [f"target_drop={phase.target_drop:g}: the shortest way begins with calibration, and {other} with something else."]
+
+
+def _images(recipe: Recipe) -> list[str]:
+    phase = recipe.quantize
+    if not phase.image_layout:
+        return ["image_color: says what bytes are. Give --image_layout, too."] if phase.image_color != "RGB" else []
+    engine = ENGINES[phase.target]
+    if engine.takes_bytes:
+        return []
+    return [f"image_layout={phase.image_layout!r}: files for {engine.title} take float tensors. Leave it out."]
 
 
 def data_problems(recipe: Recipe) -> list[str]:

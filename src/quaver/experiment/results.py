@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from quaver.config.recipe import NO_TARGET
@@ -17,6 +18,7 @@ from quaver.experiment.run_folder import RunFolder
 from quaver.experiment.target_drop import points_lost
 from quaver.experiment.training_run import Trained
 from quaver.export import form_for
+from quaver.image_input import ImageInput
 from quaver.measure.verify import verify
 from quaver.models import load_weights
 from quaver.pipeline import convert
@@ -35,7 +37,7 @@ def int8_report(components: Components, folder: RunFolder, before: Trained, afte
     """Write ``float/``, ``int8/``, ``mobile/`` and ``fp32/``, run the engine, and give the figures of all."""
     frozen, int8 = convert(after.program.to("cpu"), save_int8=True)
     left_out: list[str] = []
-    write_tree(frozen, folder.path, left_out=left_out.append)
+    write_tree(frozen, folder.path, image=components.image, left_out=left_out.append)
     left_out += _float_model(components, folder)
     ops = int8.ops()
     report = _about(components) | _named("fp32", before.figures) | _named("qat", after.figures)
@@ -80,7 +82,7 @@ def _left_out(words: list[str]) -> dict[str, list[str]]:
 def _deployed(components: Components, folder: RunFolder, int8: Program, engine: Engine) -> dict[str, Any]:
     """What the engine makes of the int8 model, and whether it is what the simulation makes of it."""
     artefact = engine.file_in(folder.path)
-    some = _Some(components.test, components.recipe.verify_images)
+    some = _Some(components.test, components.recipe.verify_images, components.image)
     task = "detection" if isinstance(components.task, Detection) else "classification"
     result = verify(int8, artefact, (images for images, _ in some), task=task)
     return _named("deployed", components.task.evaluate(load(artefact), some)) | {
@@ -119,10 +121,11 @@ def _bytes(trained: Trained) -> int:
 
 @dataclass(frozen=True)
 class _Some:
-    """The first batches of a loader, up to a number of images."""
+    """The first batches of a loader, up to a number of images; where files take bytes, the bytes that are nearest."""
 
     loader: Loader
     images: int
+    taken: ImageInput | None
 
     def __iter__(self) -> Iterator[tuple[Tensor, Any]]:
         return self.epoch(0)
@@ -135,5 +138,8 @@ class _Some:
         for images, targets in self.loader.epoch(k, start):
             if left <= 0:
                 return
-            yield images[:left], targets[:left]
+            given = images[:left]
+            if self.taken is not None:
+                given = torch.from_numpy(self.taken.images_of(given.numpy(), nearest=True))
+            yield given, targets[:left]
             left -= len(images)

@@ -65,10 +65,15 @@ def export(
 
 
 def export_each(
-    program: Program, paths: Mapping[str, str | Path], *, same_on_amx: bool = True, input_layout: str = "nchw"
+    program: Program,
+    paths: Mapping[str, str | Path],
+    *,
+    same_on_amx: bool = True,
+    input_layout: str = "nchw",
+    image: ImageInput | None = None,
 ) -> list[Path]:
     """`export` for several engines, by name; what their files have in common is made once. All are written, or none."""
-    return _export_each(program, paths, WriteOptions(same_on_amx=same_on_amx, input_layout=input_layout))
+    return _export_each(program, paths, WriteOptions(same_on_amx=same_on_amx, input_layout=input_layout, image=image))
 
 
 def _export_each(program: Program, paths: Mapping[str, str | Path], options: WriteOptions) -> list[Path]:
@@ -143,7 +148,8 @@ def _write(program: Program, file: Path, engine: Engine, options: WriteOptions, 
     beside = json.loads(json.dumps(beside))  # as it will be read: lists for tuples
     text = json.dumps(beside | {"checksum": checksum(beside)}, indent=1, sort_keys=True)
     provenance_file(file).write_text(text + "\n")
-    if "preprocessing" in origin and engine.script:
+    is_scaled = options.image is not None and options.image.size is not None  # how the camera comes to its size, who knows
+    if "preprocessing" in origin and engine.script and not is_scaled:
         script_file(file).write_text(run_script(file.name, engine, origin))
 
 

@@ -99,6 +99,7 @@ def bytes_for(program: Program, image: ImageInput) -> Tensor:
     """Images that hold every byte in every channel, where there is room: the same each time."""
     (leaf,) = program.signature.tensors
     free, *sizes = leaf.shape
+    sizes[1:] = image.size or sizes[1:]
     pixels = math.prod(size or 1 for size in sizes[1:])
     count = free or (FEW if pixels * image.channels > LARGE else MANY)
     chance, values = np.random.default_rng(0), np.arange(count * pixels) % BYTES

@@ -125,6 +125,7 @@ class Comparison:
     ) -> None:
         own = run.engine == engine.package  # a file may be read by another engine, in whose arithmetic it is not
         self.run, self.allowed, self.image, self.caveat = run, allowed, image, engine.caveat
+        self.size = [int(size or 0) for size in program.signature.tensors[0].shape[2:]]
         claims, self.exact_outputs, elsewhere = exactness(program, engine)
         self.is_held = own and not elsewhere
         if not engine.is_exact_here(provenance(file)):
@@ -156,7 +157,7 @@ class Comparison:
         """What the program takes, of what the file takes."""
         if self.image is None:
             return tensors
-        return tuple(torch.from_numpy(self.image.prepared(tensor.numpy())) for tensor in tensors)
+        return tuple(torch.from_numpy(self.image.prepared(tensor.numpy(), self.size)) for tensor in tensors)
 
     def add(self, *tensors: Tensor, simulated: Simulated | None = None) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
         """Compare a batch, of which the program may have been asked before; the outputs of both."""

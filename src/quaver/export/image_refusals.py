@@ -31,6 +31,12 @@ def _refuse_other_input(program: Program, engine: Engine, image: ImageInput) -> 
             f"export to {engine.name}: image=: files for {engine.title} take float tensors. Prepare the images in front of "
             f"it, or export for an engine whose files take bytes: {able}."
         )
+    if image.size is not None and not engine.scales_images:
+        able = ", ".join(name for name, other in ENGINES.items() if other.scales_images)
+        raise EngineError(
+            f"export to {engine.name}: image=ImageInput(size={image.size}): files for {engine.title} do not scale images. "
+            f"Scale them in front of it and leave size out, or export for an engine whose files do: {able}."
+        )
     leaves = program.signature.tensors
     fits = len(leaves) == 1 and len(leaves[0].shape) == 4 and leaves[0].dtype.is_floating_point
     if not fits or leaves[0].shape[1] != image.channels:

@@ -11,11 +11,13 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from quaver.image_input import BYTES, ImageInput
+from quaver.image_scaling import neighbours
 from quaver.onnx.editing import array_of, constant, made_by, only_reader, operand
 from quaver.program import Program
 from quaver.program.image_bytes import Affine, affine_for
 
 Pair = tuple[ir.Node, ir.Node]
+FLOAT = ir.DataType.FLOAT
 
 
 def take_bytes(model: ir.Model, program: Program, image: ImageInput | None) -> None:
@@ -42,7 +44,7 @@ class _Front:
 
     def put(self) -> None:
         """Give the graph another input, and let everyone who read the old one read what is made of it."""
-        images = self.taken()
+        images = self.scaled(self.taken())
         readers = list(self.floats.uses())
         pairs = [pair for reader, _ in readers if (pair := _rounding_pair(reader)) is not None]
         if self.affine is None or len(pairs) < len(readers):
@@ -71,6 +73,23 @@ class _Front:
                 reader.replace_input_with(place, images)
         return images
 
+    def scaled(self, images: ir.Value) -> ir.Value:
+        """The images in the program's size: `quaver.image_scaling.scaled`, in the same products and sums."""
+        if self.image.size is None:
+            return images
+        values, first_axis = images, 1 if self.is_last else 2
+        for axis, source, result in zip((first_axis, first_axis + 1), self.image.size, self.sizes[1:], strict=True):
+            near, title = neighbours(source, result), "rows" if axis == first_axis else "columns"
+            places = {"first": near.first, "second": near.second}
+            first, second = (
+                self.node("Cast", self.node("Gather", values, self.constant(f"{title}.{name}", place), axis=axis), to=FLOAT)
+                for name, place in places.items()
+            )
+            share = near.share.reshape(-1, *[1] * (3 - axis))
+            moved = self.node("Mul", self.node("Sub", second, first), self.constant(f"{title}.share", share))
+            values = self.node("Add", first, moved)
+        return self.node("Cast", self.node("Round", values), to=ir.DataType.UINT8)
+
     def in_order(self, images: ir.Value) -> ir.Value:
         """The images with their channels in the program's order."""
         if self.image.color == "RGB":
@@ -90,7 +109,7 @@ class _Front:
     def prepared(self, rows: ir.Value, *, backwards: bool = False) -> ir.Value:
         """What the bytes of rows stand for; ``backwards`` where the channels are."""
         if self.affine is not None:
-            floats = self.node("Cast", rows, to=ir.DataType.FLOAT)
+            floats = self.node("Cast", rows, to=FLOAT)
             product = self.node("Mul", floats, self.along("factor", self.affine.factor, backwards))
             return self.node("Add", product, self.along("shift", self.affine.shift, backwards))
         numbers = self.node("Cast", rows, to=ir.DataType.INT32)

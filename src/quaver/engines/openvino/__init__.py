@@ -22,6 +22,7 @@ class OpenVINO(Engine):
     )
     fuses_add = True
     takes_bytes = True
+    scales_images = True
     saturates = True
     shows_inside = True
     tells_layers = True
