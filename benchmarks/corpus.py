@@ -1,138 +1,307 @@
-"""Which real architectures go float → QAT → int8 untouched?
+"""Which real architectures go float → QAT → int8 → engine untouched, with how much of them in int8, and how exactly?
 
-    python benchmarks/corpus.py --workers 16 --json corpus.json
+    python benchmarks/corpus.py corpus.jsonl
+    python benchmarks/corpus.py corpus.jsonl --names timm/nfnet/nf_regnet_b0 --targets openvino,litert
+    python benchmarks/corpus.py corpus.jsonl --table
 
-Every torchvision classifier, and of each timm family (a module of timm.models) its smallest model, with random weights:
-capture, quant_aware with no config, two training steps, convert. A model passes if the frozen program gives the bits of
-the trained one and the int8 program those of the frozen one. Needs torchvision and timm; neither is needed to use Quaver.
+Of each torchvision and timm family its smallest model, or (``--all``) every model of torchvision: classifiers, segmenters,
+and of detectors what is a network (trunk, pyramid, heads). Random weights, two images, `quant_aware` with no config, two
+training steps, convert, export. The JSON lines hold one model and target each: what came of it; how many convolutions and
+linear layers *the engine* ran in int8, and why the program left others in float; whether outputs and all quantized tensors
+are the simulation's, and the first that is not. Those that are in the file already are skipped. Each model has a process of
+its own, and a limit of seconds. Needs torchvision and timm; neither is needed to use Quaver.
 """
 
 import argparse
 import json
-import os
+import multiprocessing
+import sys
 import time
-import traceback
+import warnings
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-WEIGHTED = ("conv1d", "conv2d", "depthwise_conv2d", "conv2d_transpose", "mul")
+OPS_OF_TORCHVISION = Path(__file__).parent.parent / "tests" / "ecosystem"
+"""Stands in for torchvision's compiled ops where they do not load, and has to be imported before it."""
 
 
-def torchvision_names() -> list[str]:
+def libraries() -> None:
+    sys.path.append(str(OPS_OF_TORCHVISION))
+    for library in ("torchvision_ops", "torchvision", "timm", "quaver"):
+        import_module(library)
+    import torch
+
+    torch.set_num_threads(1)  # none are started, so that what is forked lacks none
+
+
+def torchvision_names(*, smallest: bool = False) -> list[str]:
+    """All classifiers, segmenters and detectors, or the smallest of each file of torchvision."""
     import torchvision.models as zoo
 
-    return [f"torchvision/{name}" for name in zoo.list_models(module=zoo)]
+    modules = (zoo, zoo.segmentation, zoo.detection)
+    names = [(zoo.get_model_builder(name).__module__, name) for module in modules for name in zoo.list_models(module=module)]
+    if not smallest:
+        return [f"torchvision/{name}" for _, name in names]
+    families: dict[str, dict[str, int]] = {}
+    for family, name in names:
+        families.setdefault(family, {})[name] = parameters(lambda name=name: torchvision_model(name))
+    return [f"torchvision/{min(sizes, key=sizes.__getitem__)}" for sizes in families.values()]
 
 
 def timm_names() -> list[str]:
-    """The smallest model of each family, judged by its parameters on the meta device."""
+    """The smallest model of each family."""
     import timm
-    import torch
 
     chosen = []
     for family in timm.list_modules():
-        sizes = {}
-        for name in timm.list_models(module=family):
-            try:
-                with torch.device("meta"):
-                    model = timm.create_model(name)
-            except Exception:  # some cannot be built without memory; another of the family can
-                continue
-            sizes[name] = sum(parameter.numel() for parameter in model.parameters())
-        names = sorted(sizes, key=sizes.__getitem__) or timm.list_models(module=family)[:1]
-        chosen += [f"timm/{family}/{names[0]}"] if names else []
+        sizes = {name: parameters(lambda name=name: timm.create_model(name)) for name in timm.list_models(module=family)}
+        chosen += [f"timm/{family}/{min(sizes, key=sizes.__getitem__)}"] if sizes else []
     return chosen
 
 
-def build(name: str):
+def parameters(make: Any) -> float:
+    """How many a model has, on the meta device; some cannot be built without memory, but another of the family can."""
+    import torch
+
+    try:
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in make().parameters())
+    except Exception:
+        return float("inf")
+
+
+def build(name: str) -> tuple[Any, tuple[int, int, int]]:
+    """A model with random weights, and the size of its images: half the usual one where it takes that."""
     library, *_, model = name.split("/")
     if library == "torchvision":
-        import torchvision.models as zoo
+        made, size = torchvision_model(model), (3, *TORCHVISION_SIZES.get(model, (224, 224)))
+    else:
+        import timm
 
-        return zoo.get_model(model, weights=None), (3, *INPUT_SIZES.get(model, (224, 224)))
-    import timm
-
-    made = timm.create_model(model)
-    return made, made.default_cfg["input_size"]
-
-
-INPUT_SIZES = {"inception_v3": (299, 299)}
+        made = timm.create_model(model)
+        size = made.default_cfg["input_size"]
+    half = (size[0], size[1] // 2, size[2] // 2)
+    return made, half if takes(made, half) else size
 
 
-def try_model(name: str) -> dict[str, object]:
+TORCHVISION_SIZES = {"inception_v3": (299, 299), "ssd300_vgg16": (300, 300)}
+
+
+def torchvision_model(name: str) -> Any:
+    import torchvision.models as zoo
+
+    if zoo.get_model_builder(name).__module__.startswith("torchvision.models.detection"):
+        return detector_network(zoo.get_model(name, weights=None, weights_backbone=None))
+    return zoo.get_model(
+        name, weights=None, **({"weights_backbone": None} if name in zoo.list_models(module=zoo.segmentation) else {})
+    )
+
+
+def detector_network(detector: Any) -> Any:
+    """What of a detector is a network: its trunk, its pyramid and its heads on all maps, without boxes and their choice."""
+    from torch import nn
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk = detector.backbone
+            self.head = detector.rpn.head if hasattr(detector, "rpn") else detector.head
+
+        def forward(self, images: Any) -> Any:
+            maps = self.trunk(images)
+            return self.head(list(maps.values()) if isinstance(maps, dict) else [maps])
+
+    return Network()
+
+
+def takes(model: Any, size: tuple[int, ...]) -> bool:
+    import torch
+
+    try:
+        with torch.no_grad():
+            model.eval()(torch.zeros(2, *size))
+    except Exception:
+        return False
+    return True
+
+
+def trained(name: str, target: str) -> tuple[Any, Any]:
+    """A network prepared for the target after two steps, in evaluation; and the images."""
     import torch
 
     import quaver
-    from quaver.program.reason import ONLY_IN_TRAINING
 
-    torch.set_num_threads(1)
     torch.manual_seed(0)
-    start, stage = time.perf_counter(), "build"
-    row: dict[str, object] = {"model": name}
+    model, size = build(name)
+    images = torch.randn(2, *size)
+    qat = quaver.quant_aware(model.train(), {"target": target}, example_inputs=(images,)).train()
+    optimizer = torch.optim.SGD(qat.parameters(), lr=1e-4)
+    for _ in range(2):
+        outputs = [one for one in torch.utils._pytree.tree_leaves(qat(images)) if one.is_floating_point()]
+        optimizer.zero_grad()
+        sum(output.float().square().mean() for output in outputs).backward()
+        optimizer.step()
+    return qat.eval(), images
+
+
+def try_model(name: str, target: str) -> dict[str, Any]:
+    """A row: as far as it came, and the error that ended it."""
+    row: dict[str, Any] = {"model": name, "target": target, "stage": "train"}
     try:
-        model, size = build(name)
-        images = torch.randn(2, *size)
-        stage = "quant_aware"
-        qat = quaver.quant_aware(model, example_inputs=(images,)).train()
-        stage = "train"
-        optimizer = torch.optim.SGD(qat.parameters(), lr=1e-4)
-        for _ in range(2):
-            outputs = torch.utils._pytree.tree_leaves(qat(images))
-            loss = sum(output.float().square().mean() for output in outputs)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        stage = "convert"
-        frozen, int8 = quaver.convert(qat.eval(), save_int8=True)
-        stage = "compare"
-        with torch.no_grad():
-            results = [torch.utils._pytree.tree_leaves(program(images))[0] for program in (qat, frozen, int8)]
-        weighted = [op for op in int8.ops() if op.type in WEIGHTED and op.why != ONLY_IN_TRAINING]
-        row["weighted ops"] = len(weighted)
-        row["quantized"] = sum(op.quantized for op in weighted)
-        row["reasons"] = dict(Counter(op.reason for op in weighted if not op.quantized))
-        row["equal"] = torch.equal(results[0], results[1]) and torch.equal(results[1], results[2])
-        row["outcome"] = "ok" if row["equal"] else "differs"
-    except Exception as error:  # a survey goes on
-        row["outcome"] = f"{stage}: {type(error).__name__}: {str(error)[:300]}"
-        row["trace"] = traceback.format_exc()[-1500:]
-    row["seconds"] = round(time.perf_counter() - start, 1)
+        with TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as said:
+            carry_through(name, target, Path(folder), row)
+        row["warnings"] = [str(one.message)[:300] for one in said if "export:" in str(one.message)]
+        row |= {"stage": "done", "processor_seconds": round(time.process_time())}
+    except Exception as error:
+        row["error"] = f"{type(error).__name__}: {error}"[:600]
     return row
 
 
-def survey(description: str) -> argparse.ArgumentParser:
-    """The options of a survey of networks."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--limit", type=float, default=480, help="stop after this many seconds")
-    parser.add_argument("--json", type=Path)
-    return parser
+def carry_through(name: str, target: str, folder: Path, row: dict[str, Any]) -> None:
+    import torch
+
+    import quaver
+    from quaver.engines import ENGINES
+
+    engine = ENGINES[target]
+    qat, images = trained(name, target)
+    row["size"] = images.shape[-1]
+    row["stage"] = "convert"
+    frozen, int8 = quaver.convert(qat, save_int8=True)
+    row["float"] = float_layers(int8)
+    with torch.no_grad():
+        first, *others = [torch.utils._pytree.tree_leaves(program(images)) for program in (qat, frozen, int8)]
+    row["bit_equal"] = all(map(torch.equal, first * 2, [value for other in others for value in other]))
+    row["stage"] = "export"
+    file = quaver.export(frozen, folder, target=target)
+    row["stage"] = "layers"
+    if engine.tells_layers:
+        row |= executed(file, engine)
+    row["stage"] = "compare"
+    row |= compared(frozen, file, engine, images)
+
+
+def float_layers(program: Any) -> dict[str, int]:
+    """Why convolutions and linear layers are float in the program, and how many for each reason."""
+    from quaver.operators import WEIGHTED
+    from quaver.program.reason import ONLY_IN_TRAINING
+
+    ops = [op for op in program.ops() if op.type in WEIGHTED | {"conv3d"} and op.why != ONLY_IN_TRAINING]
+    return dict(Counter(f"{op.type}: {op.reason}" for op in ops if not op.quantized))
+
+
+def executed(file: Path, engine: Any) -> dict[str, Any]:
+    """What the engine ran: layers with weights, and products of two tensors; in int8, and in all."""
+    from quaver.measure.executed_layers import layers
+
+    products = [layer for layer in layers(file, engine.package, rounds=1, batch=2) if layer.role == "product"]
+    weighted = [layer for layer in products if layer.type != "MatMul" or (layer.given and layer.given.weight())]
+    others = [layer for layer in products if layer not in weighted]
+    floats = [" + ".join(layer.ops) or layer.name for layer in weighted if not layer.is_int8]
+    return {
+        "layers": len(weighted),
+        "int8": sum(layer.is_int8 for layer in weighted),
+        "products": len(others),
+        "products_int8": sum(layer.is_int8 for layer in others),
+        "in_float": floats[:20],
+    }
+
+
+def compared(program: Any, file: Path, engine: Any, images: Any) -> dict[str, Any]:
+    """The file against the simulation, at the outputs and at every quantized tensor that the engine shows."""
+    from quaver.export import form_for, reopened
+    from quaver.export.comparison import Allowed, Comparison
+
+    comparison = Comparison(form_for(program, engine), file, engine, reopened(file, engine), Allowed(), all_shortcuts=False)
+    comparison.add(images)
+    tensors = comparison.layers()
+    first = next((tensor for tensor in tensors if tensor.differ), None)
+    noise = comparison.signal_to_noise_db
+    return {
+        "equal": not any(output.differ for output in comparison.results()),
+        "decibel": round(noise, 1) if noise < 1e6 else None,
+        "tensors": len(tensors),
+        "differing": sum(1 for tensor in tensors if tensor.differ),
+        "first": None if first is None else f"{first.name}: {first.differ} of {first.size}",
+        "beyond": [f"{tensor.name}: {tensor.beyond} of {tensor.size}" for tensor in tensors if tensor.beyond][:3],
+    }
+
+
+def in_a_process(name: str, target: str, seconds: float) -> dict[str, Any]:
+    """A row, whatever becomes of the process: a fork, for importing the libraries takes as long as a small model."""
+    started = time.monotonic()
+    ours, theirs = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=lambda: theirs.send(try_model(name, target)), daemon=True)
+    process.start()
+    theirs.close()
+    row: dict[str, Any] = {"model": name, "target": target, "stage": "process"}
+    try:
+        row = ours.recv() if ours.poll(seconds) else row | {"error": f"not done in {seconds:.0f} s"}
+    except EOFError:
+        row["error"] = "the process died"
+    process.kill()
+    process.join()
+    return row | {"seconds": round(time.monotonic() - started)}
+
+
+FORK = multiprocessing.get_context("fork")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows for docs/results.md."""
+    lines = ["| model | int8 layers | products | outputs | first tensor that differs |", "|---|---|---|---|---|"]
+    for row in sorted(rows, key=lambda row: row["model"]):
+        name = row["model"].rpartition("/")[2]
+        if "error" in row:
+            lines.append(f"| {name} | | | {row['stage']}: {row['error'].splitlines()[0][:160]} | |")
+            continue
+        counts = [f"{row[part]} / {row[whole]}" if row.get(whole) else "" for part, whole in PARTS]
+        outputs = "exact" if row["equal"] else f"{row['decibel']:.0f} dB"
+        lines.append(f"| {name} | {counts[0]} | {counts[1]} | {outputs} | {row['first'] or ''} |")
+    return "\n".join(lines)
+
+
+PARTS = (("int8", "layers"), ("products_int8", "products"))
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    done = [row for row in rows if "error" not in row]
+    whole = [row for row in done if row.get("int8") == row.get("layers")]
+    exact = [row for row in done if row["equal"]]
+    good = [row for row in done if row["equal"] or row["decibel"] >= 40]
+    return (
+        f"{len(done)} of {len(rows)} reach the engine; {len(whole)} with all convolutions and linear layers in int8; "
+        f"{len(exact)} exact at the outputs, {len(good)} at 40 dB or more."
+    )
 
 
 def main() -> None:
-    options = survey(__doc__).parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    started, rows = time.monotonic(), []
-    with ProcessPoolExecutor(options.workers) as pool:
-        timm_job = pool.submit(timm_names)
-        jobs = [pool.submit(try_model, name) for name in torchvision_names()]
-        jobs += [pool.submit(try_model, name) for name in timm_job.result()]
-        try:
-            for job in as_completed(jobs, timeout=options.limit - (time.monotonic() - started)):
-                rows.append(job.result())
-                if options.json:
-                    options.json.write_text(json.dumps(rows, indent=1) + "\n")
-        except TimeoutError:
-            for process in pool._processes.values():
-                process.kill()
-    for library in ("torchvision", "timm"):
-        own = [row for row in rows if str(row["model"]).startswith(library)]
-        done = [row for row in own if row["outcome"] == "ok"]
-        print(f"{library}: {len(done)} of {len(own)} bit-equal, {sum(1 for job in jobs) - len(rows)} jobs unfinished in all")
-        for row in own:
-            if row["outcome"] != "ok":
-                print(f"  {row['model']}: {row['outcome']}")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", help="JSON lines, one for each model and target")
+    parser.add_argument("--names", default="", help="these models, by library/name or timm/family/name")
+    parser.add_argument("--targets", default="openvino")
+    parser.add_argument("--all", action="store_true", help="every model of torchvision, not the smallest of a family")
+    parser.add_argument("--seconds", type=float, default=300, help="for each model")
+    parser.add_argument("--table", action="store_true", help="print the table of what is in the file")
+    options = parser.parse_args()
+    libraries()
+    targets, names = options.targets.split(","), [name for name in options.names.split(",") if name]
+    file = Path(options.file)
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    if options.table:
+        for target in targets:
+            own = [row for row in rows if row["target"] == target]
+            print(f"{target}: {summary(own)}\n\n{table(own)}")
+        return
+    known = {(row["model"], row["target"]) for row in rows}
+    names = names or [*torchvision_names(smallest=not options.all), *timm_names()]
+    for name, target in [(name, target) for name in names for target in targets]:
+        if (name, target) not in known:
+            with file.open("a") as lines:
+                lines.write(json.dumps(in_a_process(name, target, options.seconds)) + "\n")
 
 
 if __name__ == "__main__":

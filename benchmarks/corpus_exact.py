@@ -9,6 +9,7 @@ read the figures of AVX512_CORE_AMX on a machine with AMX only. For the first te
 made it. Needs torchvision, or timm on the path.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -18,28 +19,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from corpus import build, survey, timm_names, torchvision_names
+from corpus import libraries, timm_names, torchvision_names, trained
 
 ISAS = "AVX2,AVX512_CORE_VNNI,AVX512_CORE_AMX"
 
 
 def make(name: str, folder: Path) -> None:
     """Export a network, and keep the program beside it."""
-    import torch
-
     import quaver
 
-    torch.manual_seed(0)
-    model, size = build(name)
-    images = torch.randn(2, *size)
-    qat = quaver.quant_aware(model, example_inputs=(images,)).train()
-    optimizer = torch.optim.SGD(qat.parameters(), lr=1e-4)
-    for _ in range(2):
-        loss = sum(one.float().square().mean() for one in torch.utils._pytree.tree_leaves(qat(images)))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    frozen = quaver.convert(qat.eval())
+    qat, _ = trained(name, "openvino")
+    frozen = quaver.convert(qat)
     quaver.save(frozen, folder / "program")
     quaver.export(frozen, folder / "engine", target="openvino")
 
@@ -127,12 +117,16 @@ def one(name: str, isas: list[str], seconds: float) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = survey(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--limit", type=float, default=480, help="stop after this many seconds")
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--names", default="")
     parser.add_argument("--isas", default=ISAS)
     parser.add_argument("--step", default="")
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
+    libraries()
     if options.step == "make":
         return make(options.names, options.folder)
     if options.step:
