@@ -37,6 +37,7 @@ def quant_aware(
     *after_place: Any,
     example_inputs: Any = None,
     example_kwargs: dict[str, Any] | None = None,
+    dynamic: bool = False,
     for_test: bool = False,
     weight_quantize_func: Any = None,
     act_quantize_func: Any = None,
@@ -48,14 +49,15 @@ def quant_aware(
 ) -> Program:
     """A program that trains with the rounding of int8: capture, then a quantizer wherever the target computes in int8.
 
-    With ``for_test`` it is an evaluation view that shares everything with the training program made from the same program,
-    config and functions, before or after it. What is not given is as in the training program. The reference's order,
+    With ``dynamic`` images may have another height and width than the example's, as `capture` says. With ``for_test`` it is
+    an evaluation view that shares everything with the training program made from the same program, config and functions,
+    before or after it. What is not given is as in the training program. The reference's order,
     ``quant_aware(program, place, config, scope)``, is taken too: the place is the device that the program is on.
     """
     if after_place or isinstance(config, str | torch.device):
         config, place, scope = _in_the_references_order(config, after_place, (place, scope))
     settings = QuantConfig.of(config)  # type: ignore[arg-type]  # what is no config is refused there
-    program = _captured(model_or_program, example_inputs, example_kwargs)
+    program = _captured(model_or_program, example_inputs, example_kwargs, dynamic)
     refuse_other_place("quant_aware", program, scope, place)
     if program.stage is Stage.PREPARED and for_test:
         return program.clone(for_test=True)
@@ -165,12 +167,12 @@ def _prepared(program: Program, settings: QuantConfig, functions: dict[str, Any]
     return concluded(prepared, program, transform, between)
 
 
-def _captured(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None) -> Program:
+def _captured(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None, dynamic: bool) -> Program:
     if isinstance(model, Program):
         return model
     if example_inputs is None and not example_kwargs:
         raise InputError("quant_aware: a model needs example_inputs to be captured, such as example_inputs=(x,).")
-    return capture(model, () if example_inputs is None else example_inputs, example_kwargs)
+    return capture(model, () if example_inputs is None else example_inputs, example_kwargs, dynamic=dynamic)
 
 
 Config = QuantConfig | Mapping[str, Any] | None

@@ -14,6 +14,7 @@ from quaver.capture.explain import explain
 from quaver.capture.functionalize import functionalize, mark_written
 from quaver.capture.modules import DROPOUTS, ModalModules, classes_in, innermost, note_modules, warn_of_traced_hooks
 from quaver.capture.naming import Naming
+from quaver.capture.other_sizes import common_sides, has_sides
 from quaver.capture.tracing import Exported, export
 from quaver.errors import CaptureError, InputError, QuaverWarning
 from quaver.garbage import without_collecting
@@ -24,30 +25,40 @@ from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
 from quaver.program.finite import not_finite
 from quaver.program.module_hooks import all_hooks
-from quaver.program.signature import step_of
+from quaver.program.signature import Side, step_of
 from quaver.program.traced import Traced
 from quaver.program.views import uncompiled, view
 
 
-def capture(model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None = None) -> Program:
+def capture(
+    model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None = None, *, dynamic: bool = False
+) -> Program:
     """Turn a model into a `Program`: a training and an evaluation graph over the model's own parameters and buffers.
 
     ``example_inputs`` is a tuple of what the model is called with; tensors may be nested in lists, tuples and dicts. The
     batch size of the example does not matter. The model is left as it was.
+
+    ``dynamic``: images may have another height and width than the example's, in training, in the program and in its files.
+    A model that computes something else at other sizes is refused; one that wants multiples of 32, say, is asked for these.
 
     >>> import torch
     >>> program = capture(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU()), (torch.zeros(1, 3, 8, 8),))
     >>> program.eval()(torch.zeros(5, 3, 8, 8)).shape
     torch.Size([5, 8, 6, 6])
     """
-    program = capture_modes(model, example_inputs, example_kwargs, (EVAL, TRAIN))
+    program = capture_modes(model, example_inputs, example_kwargs, (EVAL, TRAIN), dynamic=dynamic)
     warn_of_traced_hooks(model, stacklevel=2)
     return program
 
 
 @without_collecting()
 def capture_modes(
-    model: nn.Module, example_inputs: Any, example_kwargs: dict[str, Any] | None, modes: tuple[str, ...]
+    model: nn.Module,
+    example_inputs: Any,
+    example_kwargs: dict[str, Any] | None,
+    modes: tuple[str, ...],
+    *,
+    dynamic: bool = False,
 ) -> Program:
     """`capture` with a graph for each of these modes, EVAL among them."""
     if not isinstance(model, nn.Module):
@@ -67,7 +78,7 @@ def capture_modes(
         for mode in modes:
             model.train(mode == TRAIN)
             try:
-                exported[mode] = export(model, leaves, spec, free)
+                exported[mode] = export(model, leaves, spec, free, dynamic)
             except CaptureError:
                 raise
             except Exception as error:  # a tracer can fail in any way; `explain` puts it in the user's terms
@@ -87,7 +98,10 @@ def capture_modes(
         naming.tag(trace.graph)
 
     free_batch = all(trace.free_batch for trace in exported.values())
-    inputs = _inputs(model, leaves, spec, free if free_batch else [False] * len(free))
+    sides = [common_sides(traces) for traces in zip(*(trace.sides for trace in exported.values()), strict=True)]
+    if dynamic:
+        _refuse_fixed_sides(model, [leaf for leaf in leaves if isinstance(leaf, Tensor)], sides)
+    inputs = _inputs(model, leaves, spec, free if free_batch else [False] * len(free), sides)
     program = Program(
         view(model),
         graphs,
@@ -164,12 +178,31 @@ def _drop_unread(graph: fx.Graph, *, evaluation: bool) -> None:
             graph.erase_node(node)
 
 
-def _inputs(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: list[bool]) -> tuple[Any, ...]:
-    names, marks, inputs = _input_names(model, spec), iter(free), []
+def _refuse_fixed_sides(model: nn.Module, tensors: list[Tensor], sides: list[tuple[Side, ...]]) -> None:
+    """Say so where images of another size are asked for, and there are none, or the model would compute something else."""
+    images = [place for place, tensor in enumerate(tensors) if has_sides(tensor)]
+    if not images:
+        raise InputError(
+            "dynamic=True: none of example_inputs is a batch of images (N x C x H x W) whose size could change."
+        )
+    for place in images:
+        if len(sides[place]) < 2:
+            height, width = tensors[place].shape[-2:]
+            raise CaptureError(
+                f"{type(model).__name__}: dynamic=True: its graph is that of images of {height} x {width} alone: positions "
+                "that it has learned, windows or a reshape are of this size. Capture it without dynamic, once for each size."
+            )
+
+
+def _inputs(
+    model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: list[bool], sides: list[tuple[Side, ...]]
+) -> tuple[Any, ...]:
+    names, marks, inputs = _input_names(model, spec), zip(free, sides, strict=True), []
     for leaf, name in zip(leaves, names, strict=True):
         if isinstance(leaf, Tensor):
-            shape: tuple[int | None, ...] = tuple(leaf.shape)
-            inputs.append(InputTensor(name, (None, *shape[1:]) if next(marks) else shape, leaf.dtype))
+            is_free, own = next(marks)
+            shape = [None if is_free and not axis else size for axis, size in enumerate(leaf.shape)]
+            inputs.append(InputTensor(name, (*shape[: leaf.dim() - len(own)], *[None] * len(own)), leaf.dtype, own))
         else:
             inputs.append(leaf)
     return tuple(inputs)

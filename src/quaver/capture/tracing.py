@@ -16,7 +16,9 @@ from torch.utils import _pytree as pytree
 
 from quaver.capture.inline import inline_no_grad
 from quaver.capture.modules import calls_marked, momenta_as_numbers
+from quaver.capture.other_sizes import OtherSizes, has_sides
 from quaver.errors import CaptureError
+from quaver.program.signature import Side
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Exported:
     graph: fx.Graph
     constants: dict[str, Any]
     free_batch: bool
+    sides: list[tuple[Side, ...]]
     out_spec: pytree.TreeSpec
 
 
@@ -60,8 +63,11 @@ class _Flat(nn.Module):
         return outputs
 
 
-def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: list[bool]) -> Exported:
-    """Trace the model with a free batch size in the inputs marked ``free``; where it insists on one, with the one given."""
+def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: list[bool], dynamic: bool) -> Exported:
+    """Trace the model with a free batch size in the inputs marked ``free``; where it insists on one, with the one given.
+
+    ``dynamic``: height and width of images are free, too, within what ``sides`` of the result says.
+    """
     flat = _Flat(model, leaves, spec)
     # copies: one tensor given for two inputs would be traced as one input
     tensors = [leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor)]
@@ -69,16 +75,20 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
         # A batch of one would be taken for a constant: trace with two of it.
         several = [torch.cat([t, t]) if is_free and t.shape[0] == 1 else t for t, is_free in zip(tensors, free, strict=True)]
         try:
-            traced = _trace(flat, several, free)
+            traced = _trace(flat, several, free, dynamic)
         except Exception:  # whatever it is, tracing with the batch as given decides whether it matters
             traced = None
-        if traced is not None and _free_batches(traced) == free:
+        if traced is not None and OtherSizes(_inputs(traced)).free_batches() == free:
             return _unlift(flat, traced, free_batch=True)
-    return _unlift(flat, _trace(flat, tensors, [False] * len(free)), free_batch=False)
+    return _unlift(flat, _trace(flat, tensors, [False] * len(free), dynamic), free_batch=False)
 
 
-def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool]) -> ExportedProgram:
-    shapes = (tuple({0: Dim.AUTO} if is_free else None for is_free in free),)
+def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool], dynamic: bool) -> ExportedProgram:
+    axes = [
+        ((0,) if is_free else ()) + ((2, 3) if dynamic and has_sides(t) else ())
+        for t, is_free in zip(tensors, free, strict=True)
+    ]
+    shapes = (tuple(dict.fromkeys(several, Dim.AUTO) or None for several in axes),)
     # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
     with (
         traceback.preserve_node_meta(),
@@ -108,23 +118,16 @@ def _free_shapes(traced: ExportedProgram) -> None:
             method.cache_clear()
 
 
-def _free_batches(traced: ExportedProgram) -> list[bool]:
+def _inputs(traced: ExportedProgram) -> list[Any]:
+    """The model's own inputs, as the trace has them."""
     kinds = [spec.kind for spec in traced.graph_signature.input_specs]
-    inputs = [node for node, kind in zip(traced.graph.nodes, kinds, strict=False) if kind is InputKind.USER_INPUT]
-    values = [node.meta["val"] for node in inputs]
-    return [value.dim() > 0 and _is_free(value.shape[0]) for value in values]
-
-
-def _is_free(size: int | torch.SymInt) -> bool:
-    """Whether a size may be any: what the trace took for granted of it holds of others, too, odd ones among them."""
-    if not isinstance(size, torch.SymInt) or size.node.maybe_as_int() is not None:
-        return False
-    guards = [guard.expr for guard in size.node.shape_env.guards]
-    return all(guard.subs(dict.fromkeys(guard.free_symbols, other)) != False for guard in guards for other in (3, 5, 7))  # noqa: E712
+    nodes = [node for node, kind in zip(traced.graph.nodes, kinds, strict=False) if kind is InputKind.USER_INPUT]
+    return [node.meta["val"] for node in nodes]
 
 
 def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Exported:
     """Let the graph read parameters and buffers by their names in the model instead of taking them as inputs."""
+    sides = OtherSizes(_inputs(traced)).sides()
     graph, constants = traced.graph, dict[str, Any]()
     inline_no_grad(graph, traced.graph_module)
     tensors = [*flat.model.named_parameters(), *flat.model.named_buffers()]
@@ -157,4 +160,4 @@ def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Export
         raise CaptureError(
             f"{type(flat.model).__name__}: its forward writes into one of its inputs. Let it write into a copy."
         )
-    return Exported(graph, constants, free_batch, flat.structure.spec)
+    return Exported(graph, constants, free_batch, sides, flat.structure.spec)

@@ -90,7 +90,7 @@ def inputs_for(program: Program) -> list[Tensor]:
     """
     generator = torch.Generator().manual_seed(0)
     leaves, ranges = program.signature.tensors, _ranges(program)
-    numbers = sum(math.prod(size or 1 for size in leaf.shape) for leaf in leaves)
+    numbers = sum(math.prod(leaf.sizes(1)) for leaf in leaves)
     count = FEW if numbers > LARGE else MANY
     return [_input(leaf, count, ranges.get(place), generator) for place, leaf in enumerate(leaves)]
 
@@ -98,13 +98,13 @@ def inputs_for(program: Program) -> list[Tensor]:
 def bytes_for(program: Program, image: ImageInput) -> Tensor:
     """Images that hold every byte in every channel, where there is room: the same each time."""
     (leaf,) = program.signature.tensors
-    free, *sizes = leaf.shape
+    sizes = leaf.sizes(1)[1:]
     sizes[1:] = image.size or sizes[1:]
-    pixels = math.prod(size or 1 for size in sizes[1:])
-    count = free or (FEW if pixels * image.channels > LARGE else MANY)
+    pixels = math.prod(sizes[1:])
+    count = leaf.shape[0] or (FEW if pixels * image.channels > LARGE else MANY)
     chance, values = np.random.default_rng(0), np.arange(count * pixels) % BYTES
     planes = np.stack([chance.permutation(values) for _ in range(image.channels)], axis=1).astype(np.uint8)
-    images_nchw = np.moveaxis(planes.reshape(count, pixels, -1), 2, 1).reshape(count, *map(int, filter(None, sizes)))
+    images_nchw = np.moveaxis(planes.reshape(count, pixels, -1), 2, 1).reshape(count, *sizes)
     return torch.from_numpy(np.ascontiguousarray(np.moveaxis(images_nchw, 1, image.axis)))
 
 
@@ -125,7 +125,7 @@ def with_numbers(comparison: Comparison, inputs: list[Tensor]) -> tuple[list[Ten
 
 
 def _input(leaf: InputTensor, count: int, ends: tuple[float, float] | None, generator: torch.Generator) -> Tensor:
-    shape = [count if size is None else size for size in leaf.shape]
+    shape = leaf.sizes(count)
     if not leaf.dtype.is_floating_point:
         return torch.zeros(shape, dtype=leaf.dtype)
     if ends is None or len(shape) < 2:

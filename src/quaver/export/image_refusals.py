@@ -50,7 +50,7 @@ def _refuse_other_sizes(program: Program, preprocessing: Preprocessing) -> None:
     if not isinstance(preprocessing, Preprocessing):
         raise ConfigError(f"export: preprocessing={preprocessing!r}: takes a quaver.Preprocessing.")
     wanted = (len(preprocessing.mean), *preprocessing.size)
-    if [tuple(leaf.shape[1:]) for leaf in program.signature.tensors] != [wanted]:
+    if [leaf.takes((leaf.sizes(1)[0], *wanted)) for leaf in program.signature.tensors] != [True]:
         raise ConfigError(
             f"export: preprocessing= gives images of {wanted} (channels, height, width), and the program takes "
             f"{_inputs(program)}. Give the size that the program was captured for."

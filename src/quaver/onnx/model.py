@@ -159,19 +159,15 @@ def attention(
 
 def example(program: Program) -> tuple[tuple[Tensor, ...]]:
     """Zeros in the captured shapes, with a batch that is not 1, which the exporter would take for fixed."""
-    return (
-        tuple(
-            torch.zeros([2 if size is None else size for size in leaf.shape], dtype=leaf.dtype)
-            for leaf in program.signature.tensors
-        ),
-    )
+    return (tuple(program.signature.zeros(2)),)
 
 
 def free_sizes(program: Program) -> tuple[Any, ...]:
-    """Which sizes of the inputs are free."""
+    """Which sizes of the inputs are free: the batch, and sides within what capture found out about them."""
     batch = torch.export.Dim("batch")
     return tuple(
-        {axis: batch for axis, size in enumerate(leaf.shape) if size is None} or None for leaf in program.signature.tensors
+        {axis: torch.export.Dim.AUTO if axis else batch for axis, size in enumerate(leaf.shape) if size is None} or None
+        for leaf in program.signature.tensors
     )
 
 
@@ -212,20 +208,21 @@ def tidied(model: ir.Model, program: Program) -> ir.Model:
 
 
 def name_free_sizes(graph: ir.Graph, program: Program) -> None:
-    """Call the free size ``batch``, for which the exporter has a number of its own."""
-    free = [
-        (value, leaf.shape.index(None))
-        for value, leaf in zip(graph.inputs, program.signature.tensors, strict=True)
-        if None in leaf.shape
-    ]
-    symbols = [value.shape[axis] for value, axis in free if value.shape is not None]
-    if not symbols:
+    """Call free sizes ``batch``, ``height`` and ``width``, for which the exporter has numbers of its own."""
+    names: dict[str, str] = {}
+    for place, (value, leaf) in enumerate(zip(graph.inputs, program.signature.tensors, strict=True)):
+        number = f"_{place}" if place else ""
+        titles = {0: "batch", len(leaf.shape) - 2: f"height{number}", len(leaf.shape) - 1: f"width{number}"}
+        for axis in (axis for axis, size in enumerate(leaf.shape) if size is None):
+            if value.shape is not None:
+                names.setdefault(str(value.shape[axis]), titles[axis])
+    if not names:
         return
-    symbol = re.compile(rf"\b{re.escape(str(symbols[0]))}\b")
+    symbol = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
     for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
         for axis, size in enumerate(value.shape or ()):
             if isinstance(size, ir.SymbolicDim) and size.value is not None and value.shape is not None:
-                value.shape[axis] = symbol.sub("batch", size.value)
+                value.shape[axis] = symbol.sub(lambda found: names[found[0]], size.value)
 
 
 def fold_casts(graph: ir.Graph) -> None:

@@ -11,14 +11,60 @@ from torch.utils import _pytree as pytree
 
 from quaver.errors import InputError
 
+IMAGES = 4  # dimensions of a batch of them
+
+
+@dataclass(frozen=True)
+class Side:
+    """A height or width that may be another: as captured, by multiples of what it may change, and how small it may be."""
+
+    captured: int
+    multiple: int
+    least: int
+
+    def takes(self, size: int) -> bool:
+        """Whether the graphs hold for this size."""
+        return size >= self.least and (size - self.captured) % self.multiple == 0
+
+    def words(self) -> str:
+        """The sizes that are taken.
+
+        >>> Side(64, 32, 32).words()
+        'any multiple of 32 from 32 on'
+        """
+        any_of = f"multiple of {self.multiple}" if self.multiple > 1 else "size"
+        plus = f" plus {rest}" if (rest := self.captured % self.multiple) else ""
+        return f"any {any_of}{plus} from {self.least} on"
+
 
 @dataclass(frozen=True)
 class InputTensor:
-    """A tensor input: its name, and its shape with None for a batch of any size."""
+    """A tensor input: its name, and its shape with None for a batch of any size.
+
+    ``sides`` are height and width where these may be others, too; the shape has None for them.
+    """
 
     name: str
     shape: tuple[int | None, ...]
     dtype: torch.dtype
+    sides: tuple[Side, ...] = ()
+
+    @property
+    def free_batch(self) -> bool:
+        """Whether it is a batch of any size."""
+        return self.shape[:1] == (None,)
+
+    def takes(self, shape: Sequence[int]) -> bool:
+        """Whether a tensor may have this shape."""
+        fits = len(shape) == len(self.shape) and all(
+            want is None or have == want for have, want in zip(shape, self.shape, strict=True)
+        )
+        return fits and all(side.takes(size) for side, size in zip(self.sides, shape[-2:], strict=False))
+
+    def sizes(self, batch: int) -> list[int]:
+        """A shape that it takes: with this batch where that is free, and the sides of capture."""
+        rest = [*self.shape[: len(self.shape) - len(self.sides)], *(side.captured for side in self.sides)]
+        return [batch if size is None else size for size in rest]
 
 
 @dataclass(frozen=True)
@@ -40,11 +86,11 @@ class Signature:
     @property
     def dynamic_batch(self) -> bool:
         """Whether any batch size can be given."""
-        return any(None in leaf.shape for leaf in self.tensors)
+        return any(leaf.free_batch for leaf in self.tensors)
 
     def is_empty(self, tensors: Sequence[Tensor]) -> bool:
         """Whether these are a batch without images."""
-        free = (given for given, leaf in zip(tensors, self.tensors, strict=True) if None in leaf.shape)
+        free = (given for given, leaf in zip(tensors, self.tensors, strict=True) if leaf.free_batch)
         return any(not len(given) for given in free)
 
     def flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -105,9 +151,7 @@ class Signature:
 
     def zeros(self, batch: int) -> list[Tensor]:
         """Zero tensors, in the order of the signature."""
-        return [
-            torch.zeros([batch if size is None else size for size in leaf.shape], dtype=leaf.dtype) for leaf in self.tensors
-        ]
+        return [torch.zeros(leaf.sizes(batch), dtype=leaf.dtype) for leaf in self.tensors]
 
 
 def step_of(key: Any) -> str:
@@ -124,14 +168,14 @@ def _parameter(argument: Any) -> str | None:
 def _check_tensor(given: Any, expected: InputTensor) -> None:
     if not isinstance(given, Tensor):
         raise InputError(f"input {expected.name!r}: expected a tensor, got {type(given).__name__}.")
-    fits = given.dim() == len(expected.shape) and all(
-        want is None or have == want for have, want in zip(given.shape, expected.shape, strict=True)
-    )
-    if not fits:
+    if not expected.takes(given.shape):
         want = ", ".join("any" if size is None else str(size) for size in expected.shape)
+        sides = " and ".join(side.words() for side in expected.sides)
+        only = f" Its height and width take {sides}; at others the model computes something else." if sides else ""
+        way_out = ", or with dynamic=True for images of many sizes" if len(expected.shape) == IMAGES and not sides else ""
         raise InputError(
-            f"input {expected.name!r}: shape {tuple(given.shape)} does not fit the captured ({want}). "
-            "Capture the model again with an example of this shape."
+            f"input {expected.name!r}: shape {tuple(given.shape)} does not fit the captured ({want}).{only} "
+            f"Capture the model again with an example of this shape{way_out}."
         )
 
 

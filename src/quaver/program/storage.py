@@ -24,7 +24,7 @@ from quaver.program.module_json import SavedModule, describe_modules
 from quaver.program.placements import OpPlan, Options, Placements
 from quaver.program.program import Program
 from quaver.program.record import read_record
-from quaver.program.signature import InputTensor, Signature
+from quaver.program.signature import InputTensor, Side, Signature
 from quaver.program.stage import Stage
 from quaver.program.traced import Traced
 from quaver.program.views import parent_module, read, set_submodule
@@ -124,6 +124,7 @@ def _describe(program: Program) -> dict[str, Any]:
     signature = program.signature
     inputs = [
         {"name": leaf.name, "shape": leaf.shape, "dtype": encode(leaf.dtype)}
+        | ({"sides": [asdict(side) for side in leaf.sides]} if leaf.sides else {})
         if isinstance(leaf, InputTensor)
         else encode(leaf)
         for leaf in signature.inputs
@@ -278,7 +279,10 @@ def _input(leaf: Any) -> Any:
     dtype = decode(leaf["dtype"], {})
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"dtype {dtype!r}")
-    return InputTensor(decoded(str, leaf["name"]), shape, dtype)
+    sides = decoded(tuple[Side, ...], leaf.get("sides", []))
+    if any(side.multiple < 1 or not side.takes(side.captured) for side in sides) or shape[-2:].count(None) < len(sides):
+        raise ValueError(f"the sides of {leaf['name']!r} do not fit its shape")
+    return InputTensor(decoded(str, leaf["name"]), shape, dtype, sides)
 
 
 def _refuse_misfits(program: Program) -> None:
@@ -296,7 +300,7 @@ def _refuse_misfits(program: Program) -> None:
 
 def _try_out(program: Program) -> None:
     """What the graphs compute must fit together, and fit into memory."""
-    shapes = [([2 if size is None else size for size in leaf.shape], leaf.dtype) for leaf in program.signature.tensors]
+    shapes = [(leaf.sizes(2), leaf.dtype) for leaf in program.signature.tensors]
     for graph in program.graphs.values():
         try_out(graph, lambda path: read(program, path), shapes)
 

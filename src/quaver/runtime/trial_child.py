@@ -12,6 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
+SIDE = 224  # height and width for files that take any
 IDLE = 60  # seconds without work after which the process ends itself; it is soon started again
 
 
@@ -32,7 +33,8 @@ def _run(engine: str, file: str) -> None:
     import numpy as np
 
     run = import_module(engine).ENGINE.load(Path(file), threads=1)
-    run(*(np.zeros([2 if size is None else size for size in port.shape], port.dtype) for port in run.inputs))
+    shapes = [[size or (SIDE if axis else 2) for axis, size in enumerate(port.shape)] for port in run.inputs]
+    run(*(np.zeros(shape, port.dtype) for shape, port in zip(shapes, run.inputs, strict=True)))
 
 
 if __name__ == "__main__":

@@ -46,8 +46,11 @@ def take_bytes(module: fx.GraphModule, program: Program, image: ImageInput | Non
 
 
 def described(program: Program, image: ImageInput | None) -> list[Any]:
-    """What a file takes: name, shape and type of each input, with None for a batch of any size."""
-    leaves = [[leaf.name, leaf.shape, str(leaf.dtype).removeprefix("torch.")] for leaf in program.signature.tensors]
+    """What a file takes: name, shape (None for a batch of any size, sides as captured) and type of each input."""
+    leaves = [
+        [leaf.name, (*leaf.shape[:1], *leaf.sizes(1)[1:]), str(leaf.dtype).removeprefix("torch.")]
+        for leaf in program.signature.tensors
+    ]
     return leaves if image is None else [[name, image.shape(shape), image.dtype] for name, shape, _ in leaves]
 
 

@@ -1,6 +1,5 @@
 """Files that take one image at a time: with what they are written, and what cannot be."""
 
-import torch
 from torch import Tensor
 
 from quaver.errors import EngineError
@@ -13,10 +12,7 @@ _ODD = 97
 
 def example(program: Program, batch: int) -> tuple[Tensor, ...]:
     """Zeros in the shapes that the program takes, with this batch where it is free."""
-    return tuple(
-        torch.zeros([batch if size is None else size for size in leaf.shape], dtype=leaf.dtype)
-        for leaf in program.signature.tensors
-    )
+    return tuple(program.signature.zeros(batch))
 
 
 def refuse_joint_outputs(program: Program, title: str) -> None:
