@@ -112,17 +112,17 @@ _MADE: WeakKeyDictionary[Program, list[_Made]] = WeakKeyDictionary()
 """What was made of a float program: a view and the training program share their quantizers, whichever is asked for first."""
 
 
-def _viewed(known: list[_Made], config: QuantConfig | None, functions: dict[str, Any]) -> _Made | None:
+def _viewed(all_made: list[_Made], config: QuantConfig | None, functions: dict[str, Any]) -> _Made | None:
     """What a view is of: made from this config and these functions, as far as they are given; None if it is to be made."""
     given = {name: function for name, function in functions.items() if function is not None}
     fitting = [
         candidate
-        for candidate in known
+        for candidate in all_made
         if config in (None, candidate.made_from[0]) and candidate.made_from[1] | given == candidate.made_from[1]
     ]
     fitting = [candidate for candidate in fitting if candidate.trains] or fitting
     differ = any(candidate.made_from != fitting[-1].made_from for candidate in fitting)
-    if differ or (not fitting and any(candidate.trains for candidate in known)):
+    if differ or (not fitting and any(candidate.trains for candidate in all_made)):
         raise StageError(
             "quant_aware: for_test=True is a view of a training program, and of those made of this program "
             f"{'several' if differ else 'none'} fit the config and functions given. Give those of the one that is meant, or "

@@ -36,8 +36,8 @@ def explain(model: nn.Module, error: BaseException) -> CaptureError:
 
 def depends_on_data(error: BaseException | None) -> bool:
     """Whether a tracer gave up at a choice that depends on the values in a tensor."""
-    signs = ("data-dependent", "GuardOnDataDependent", "unbacked", "Could not guard", "Dynamic control flow")
-    return any(word in f"{type(error).__name__}: {error}" for word in signs)
+    phrases = ("data-dependent", "GuardOnDataDependent", "unbacked", "Could not guard", "Dynamic control flow")
+    return any(word in f"{type(error).__name__}: {error}" for word in phrases)
 
 
 def _innermost(error: BaseException, names: dict[int, str]) -> tuple[nn.Module | None, str]:

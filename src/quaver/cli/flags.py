@@ -41,7 +41,7 @@ def with_recipe_flags(command: Command) -> Callable[[Callable[[dict[str, str]], 
         def call(**flags: str | None) -> None:
             run({name: value for name, value in flags.items() if value is not None})
 
-        parameters = [_parameter(name, one, panel) for name, one, panel in _options(command)]
+        parameters = [_parameter(name, entry, panel) for name, entry, panel in _options(command)]
         parameters.append(_plain("recipe", "Recipe file (YAML); flags go before what it says.", "Run"))
         parameters.append(_plain("checkpoint", "Folder of a run to go on with; excludes --pretrained_fp32_model.", "Run"))
         return _with_parameters(call, run, parameters)
@@ -82,8 +82,8 @@ def like_option(kind: type, name: str, panel: str) -> Any:
 
 def as_in_a_recipe(name: str, **changes: Any) -> Any:
     """A flag that means what it means to ``quaver quantize``, for a command that has only a few of them."""
-    one, panel = next((one, panel) for found, one, panel in _options("train") if found == name)
-    usual = {"help": one.metadata["words"], "rich_help_panel": panel, "show_default": False}
+    entry, panel = next((entry, panel) for other, entry, panel in _options("train") if other == name)
+    usual = {"help": entry.metadata["words"], "rich_help_panel": panel, "show_default": False}
     return typer.Option(f"--{name}", **(usual | changes))
 
 
@@ -124,21 +124,21 @@ class FlagsCommand(TranslatedCommand):
 
 def _options(command: Command) -> Iterator[tuple[str, "Field[Any]", str]]:
     for panel, part in PANELS.items():
-        yield from ((name, one, panel) for name, one in options_of(part).items())
+        yield from ((name, entry, panel) for name, entry in options_of(part).items())
     kind = QuantPhase if command == "quantize" else Phase
-    for name, one in options_of(kind).items():
-        yield name, one, TRAINING if name in options_of(Phase) else QUANTIZATION
+    for name, entry in options_of(kind).items():
+        yield name, entry, TRAINING if name in options_of(Phase) else QUANTIZATION
     if command == "quantize":
         for flag, name in FLOAT_FLAGS.items():
             yield flag, options_of(Phase)[name], FLOAT
 
 
-def _parameter(name: str, one: "Field[Any]", panel: str) -> inspect.Parameter:
-    default, rule = one.metadata["default"], one.metadata["rule"]
+def _parameter(name: str, entry: "Field[Any]", panel: str) -> inspect.Parameter:
+    default, rule = entry.metadata["default"], entry.metadata["rule"]
     kinds = {bool: "true|false", int: "NUMBER", float: "NUMBER", dict: "KEY=VALUE,…"}
     metavar = "|".join(rule.choices) if rule.choices and len(rule.choices) < 6 else kinds.get(type(default), "TEXT")
-    others = one.metadata["also"] if name not in FLOAT_FLAGS else ()
-    help_text = one.metadata["words"] + (f" Also --{', --'.join(others)}." if others else "")
+    others = entry.metadata["also"] if name not in FLOAT_FLAGS else ()
+    help_text = entry.metadata["words"] + (f" Also --{', --'.join(others)}." if others else "")
     values = rule.choices or (("true", "false") if isinstance(default, bool) else ())
     return _plain(name, help_text, panel, metavar, as_written(default), values)
 
@@ -174,7 +174,7 @@ def _plain(
     return inspect.Parameter(name, kind, default=None, annotation=Annotated[str | None, flag])
 
 
-DEFAULTS = {name: one.metadata["default"] for kind in (Recipe, QuantPhase) for name, one in options_of(kind).items()}
+DEFAULTS = {name: entry.metadata["default"] for kind in (Recipe, QuantPhase) for name, entry in options_of(kind).items()}
 SWITCHES = {name for name, default in DEFAULTS.items() if isinstance(default, bool) or name == "use_gpu"}
 LISTS = {name for name, default in DEFAULTS.items() if isinstance(default, tuple)}
 OTHERWISE = {

@@ -21,7 +21,7 @@ ALIASES = other_names(Recipe, QuantPhase)
 """Names that the reference's scripts and documents have for what is called otherwise here."""
 
 # of these, QuantConfig's own names
-ALIASES |= {one.metadata["same_as"]: name for name, one in options_of(QuantPhase).items() if one.metadata["same_as"]}
+ALIASES |= {entry.metadata["same_as"]: name for name, entry in options_of(QuantPhase).items() if entry.metadata["same_as"]}
 # flags of `quaver quantize` for the float training that comes before it
 FLOAT_FLAGS = {"float_epochs": "num_epochs", "float_lr": "lr"}
 
@@ -60,29 +60,29 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def recipe_of(content: Mapping[str, Any], where: str, found: list[str]) -> Recipe:
-    """A recipe from plain values; what is wrong with them is added to ``found``."""
+def recipe_of(content: Mapping[str, Any], where: str, messages: list[str]) -> Recipe:
+    """A recipe from plain values; what is wrong with them is added to ``messages``."""
     top = {ALIASES.get(key, key): value for key, value in content.items() if key not in TABLES}
     phases = {}
     for name, kind in TABLES.items():
         table = content.get(name) or {}
         if not isinstance(table, Mapping):
-            found.append(f"{where}: {name}: takes a table of options, such as `num_epochs: 10`, not {shown(table)}.")
+            messages.append(f"{where}: {name}: takes a table of options, such as `num_epochs: 10`, not {shown(table)}.")
             table = {}
         named = {ALIASES.get(str(key), str(key)): value for key, value in table.items()}
-        phases[name] = _checked(kind, named, f"{where}: {name}", found)
+        phases[name] = _checked(kind, named, f"{where}: {name}", messages)
     for key in [key for key in top if key not in rules_of(Recipe)]:
         tables = [name for name, kind in TABLES.items() if key in rules_of(kind)]
         hint = f" It belongs under {' or '.join(tables)}." if tables else nearest(str(key), [*rules_of(Recipe), *TABLES])
-        found.append(
+        messages.append(
             f"{where}: has no key {shown(key)}.{hint} Known keys: {', '.join(sorted([*rules_of(Recipe), *TABLES]))}."
         )
         del top[key]
-    recipe: Recipe = _checked(Recipe, top, where, found)
+    recipe: Recipe = _checked(Recipe, top, where, messages)
     return replace(recipe, **phases)
 
 
-def with_flags(recipe: Recipe, flags: Mapping[str, Any], command: Command, found: list[str]) -> Recipe:
+def with_flags(recipe: Recipe, flags: Mapping[str, Any], command: Command, messages: list[str]) -> Recipe:
     """The recipe with a command's flags in place of what it says."""
     tables: dict[str, dict[str, Any]] = {"": {}, "train": {}, "quantize": {}}
     for key, value in flags.items():
@@ -93,7 +93,7 @@ def with_flags(recipe: Recipe, flags: Mapping[str, Any], command: Command, found
     changes: dict[str, Any] = {}
     for name, table in tables.items():
         before: Any = getattr(recipe, name) if name else recipe
-        checked = _checked(type(before), table, "command line", found)
+        checked = _checked(type(before), table, "command line", messages)
         given = {key: getattr(checked, key) for key in table if key in rules_of(type(before))}
         if name:
             changes[name] = replace(before, **given)
@@ -102,12 +102,12 @@ def with_flags(recipe: Recipe, flags: Mapping[str, Any], command: Command, found
     return replace(recipe, **changes)
 
 
-def _checked(kind: type, table: Mapping[str, Any], where: str, found: list[str]) -> Any:
+def _checked(kind: type, table: Mapping[str, Any], where: str, messages: list[str]) -> Any:
     """A table as a dataclass; options with problems keep their defaults, and the problems are noted."""
     options = options_of(kind)
     values = {str(key): _read(value, options[key].metadata) if key in options else value for key, value in table.items()}
     wrong = {key: problems(where, {key: value}, rules_of(kind)) for key, value in values.items()}
-    found += [problem for own_problems in wrong.values() for problem in own_problems]
+    messages += [problem for own_problems in wrong.values() for problem in own_problems]
     return kind(**{key: value for key, value in values.items() if not wrong[key]})
 
 

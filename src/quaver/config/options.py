@@ -32,20 +32,20 @@ def options_of(kind: type) -> dict[str, "Field[Any]"]:
 
 def other_names(*kinds: type) -> dict[str, str]:
     """What the options of dataclasses are called besides, and their names here."""
-    return {other: name for kind in kinds for name, one in options_of(kind).items() for other in one.metadata["also"]}
+    return {other: name for kind in kinds for name, entry in options_of(kind).items() for other in entry.metadata["also"]}
 
 
 def rules_of(kind: type) -> dict[str, Rule]:
     """What each option of a dataclass may be."""
-    return {name: one.metadata["rule"] for name, one in options_of(kind).items()}
+    return {name: entry.metadata["rule"] for name, entry in options_of(kind).items()}
 
 
 def shared_options(given: Any, kind: type) -> dict[str, Any]:
     """The options that ``kind`` takes too, by its names or by those that its own stand for."""
     return {
         key: getattr(given, name)
-        for name, one in options_of(type(given)).items()
-        if (key := one.metadata["same_as"] or name) in options_of(kind)
+        for name, entry in options_of(type(given)).items()
+        if (key := entry.metadata["same_as"] or name) in options_of(kind)
     }
 
 
@@ -66,7 +66,7 @@ class Checked:
 
 def lists_options(kind: Kind) -> Kind:
     """Let ``help`` of a dataclass say what each of its options does."""
-    lines = [f"    {name}: {one.metadata['words']}" for name, one in options_of(kind).items()]
+    lines = [f"    {name}: {entry.metadata['words']}" for name, entry in options_of(kind).items()]
     kind.__doc__ = "\n".join([f"{kind.__doc__ or ''}\n", *lines])
     return kind
 

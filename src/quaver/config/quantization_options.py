@@ -129,6 +129,6 @@ class ConfigOptions(SharedOptions, WeightRange, QuantizerOptions):
 
     def warn_of_unmatched(self, scopes: Iterable[str], stacklevel: int) -> None:
         """Say which patterns are in no scope of a model: they change nothing."""
-        known = set(scopes)
-        warn_of_unmatched("not_quant_pattern", self.patterns, known, stacklevel + 1)
-        warn_of_unmatched("layer_bits", dict(self.layer_bits), known, stacklevel + 1)
+        all_scopes = set(scopes)
+        warn_of_unmatched("not_quant_pattern", self.patterns, all_scopes, stacklevel + 1)
+        warn_of_unmatched("layer_bits", dict(self.layer_bits), all_scopes, stacklevel + 1)

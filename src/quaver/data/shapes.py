@@ -48,19 +48,19 @@ def _within(size: int) -> Rule:
 
 
 def _write_image(folder: Path, number: int, size: int, sides: tuple[int, int]) -> None:
-    chance = np.random.default_rng(number)
-    image = Image.fromarray(chance.integers(30, 60, (size, size, 3), dtype=np.uint8))
+    generator = np.random.default_rng(number)
+    image = Image.fromarray(generator.integers(30, 60, (size, size, 3), dtype=np.uint8))
     boxes: list[Box] = []
     objects = []
-    for _ in range(chance.integers(1, MOST + 1)):
-        side = int(chance.integers(sides[0], sides[1] + 1))
-        left, top = (int(value) for value in chance.integers(0, size - side, 2))
+    for _ in range(generator.integers(1, MOST + 1)):
+        side = int(generator.integers(sides[0], sides[1] + 1))
+        left, top = (int(value) for value in generator.integers(0, size - side, 2))
         box = (left, top, left + side, top + side)
         if any(_touch(box, other) for other in boxes):
             continue
         boxes.append(box)
-        label = int(chance.integers(len(CLASSES)))
-        _draw(ImageDraw.Draw(image), CLASSES[label], box, _colour(chance, label))
+        label = int(generator.integers(len(CLASSES)))
+        _draw(ImageDraw.Draw(image), CLASSES[label], box, _colour(generator, label))
         objects.append(_annotation(CLASSES[label], box))
     image.save(folder / "JPEGImages" / f"{number:06}.jpg", quality=QUALITY)
     (folder / "Annotations" / f"{number:06}.xml").write_text(f"<annotation>{''.join(objects)}</annotation>")
@@ -70,8 +70,8 @@ def _touch(box: Box, other: Box) -> bool:
     return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
-def _colour(chance: np.random.Generator, label: int) -> tuple[int, ...]:
-    colour = chance.integers(0, 90, 3)
+def _colour(generator: np.random.Generator, label: int) -> tuple[int, ...]:
+    colour = generator.integers(0, 90, 3)
     colour[label] += 165
     return tuple(colour.tolist())
 

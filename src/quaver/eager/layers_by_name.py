@@ -31,16 +31,16 @@ def named_layers(net: nn.Module) -> list[Named]:
     """Every module of a model but quantizers and what is in them."""
     names: dict[nn.Module, list[str]] = {}
     skipped: dict[nn.Module, str] = {}
-    for name, module, skipping in _walk(net, "", ""):
+    for name, module, skipping in _modules_below(net, "", ""):
         names.setdefault(module, []).append(name)
         skipped[module] = skipped.get(module) or skipping
     return [Named(module, tuple(titles), skipped[module]) for module, titles in names.items()]
 
 
-def _walk(module: nn.Module, name: str, skipping: str) -> Iterator[tuple[str, nn.Module, str]]:
+def _modules_below(module: nn.Module, name: str, skipping: str) -> Iterator[tuple[str, nn.Module, str]]:
     if getattr(module, "skip_quant", False) is True:
         skipping = skipping or (repr(name) if name else "the model")
     yield name, module, skipping
     for child_name, child in module._modules.items():
         if child is not None and not isinstance(child, Quantizer):
-            yield from _walk(child, f"{name}.{child_name}" if name else child_name, skipping)
+            yield from _modules_below(child, f"{name}.{child_name}" if name else child_name, skipping)

@@ -3,7 +3,7 @@
 import torch
 
 from quaver.engines import Engine
-from quaver.graph.patterns import IntegerLayer, integer_layers
+from quaver.graph.patterns import integer_layers
 from quaver.operators import saturation_axis_of
 from quaver.program import EVAL, Program
 from quaver.program.views import read
@@ -14,13 +14,14 @@ def overflowing(program: Program, engine: Engine) -> list[str]:
     """The layers of a frozen program in which two products of neighbours can leave 16 bits, on an engine that adds so."""
     if not engine.saturates:
         return []
-    return [layer.name for layer in integer_layers(program.graphs[EVAL]) if _can_overflow(program, layer)]
-
-
-def _can_overflow(program: Program, layer: IntegerLayer) -> bool:
-    integers = read(program, layer.weight).float()
-    axis = saturation_axis_of(layer.type, tuple(integers.shape), layer.groups)
-    return axis is not None and not torch.equal(without_overflow(integers, axis), integers)
+    layers = integer_layers(program.graphs[EVAL])
+    weights = [read(program, layer.weight).float() for layer in layers]
+    axes = [saturation_axis_of(layer.type, tuple(w.shape), layer.groups) for layer, w in zip(layers, weights, strict=True)]
+    return [
+        layer.name
+        for layer, weight, axis in zip(layers, weights, axes, strict=True)
+        if axis is not None and not torch.equal(without_overflow(weight, axis), weight)
+    ]
 
 
 def saturates_here(program: Program, engine: Engine) -> bool:

@@ -71,12 +71,14 @@ def folded_behind(layer: fx.Node) -> list[fx.Node]:
 
     A batch norm, and products and sums with a constant per channel: a frozen batch norm, a layer scale.
     """
-    found = [norm] if (norm := foldable_batch_norm(layer)) is not None else []
-    last = found[-1] if found else layer
+    if len(layer.users) != 1 or not calls(next(iter(layer.users)), "batch_norm", "mul", "add"):
+        return []
+    folded = [norm] if (norm := foldable_batch_norm(layer)) is not None else []
+    last = folded[-1] if folded else layer
     while len(last.users) == 1 and _is_per_channel(next(iter(last.users)), layer):
         (last,) = last.users
-        found.append(last)
-    return found
+        folded.append(last)
+    return folded
 
 
 def _is_per_channel(node: fx.Node, layer: fx.Node) -> bool:

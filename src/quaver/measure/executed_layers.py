@@ -64,7 +64,7 @@ def layers(path: Path, engine: str, *, threads: int = 1, batch: int = 1, rounds:
 
 def titles(executed: list[Layer]) -> dict[str, str]:
     """What to call each layer: the program's names where they are known, ``from → to`` for a reorder."""
-    titles = {layer.name: " + ".join(layer.ops) or _tensor(_plain(layer.name)) for layer in executed}
+    titles = {layer.name: " + ".join(layer.ops) or _tensor(_plain(layer.title or layer.name)) for layer in executed}
     for layer in executed:
         if layer.is_reorder:
             before = [titles[name] for name in layer.reads[:1]] or ["the input"]
@@ -108,7 +108,7 @@ class _Names:
 
     def __init__(self, nodes: list[FileNode], path: Path) -> None:
         self.nodes = {_plain(node.name): node for node in reversed(nodes) if node.kind != "constant"}
-        self.known: dict[str, str] = {}
+        self.op_names: dict[str, str] = {}
         records = provenance(path).get("ops", [])
         self._by_quantized_tensors(nodes, {record["name"]: record for record in records})
         self._by_weights(nodes, records)
@@ -123,12 +123,12 @@ class _Names:
             if tensor is None:
                 continue
             source = node.inputs[0]
-            self.known[_plain(source.name)] = tensor
+            self.op_names[_plain(source.name)] = tensor
             while source.inputs and source.kind != "rounding" and source.weight() is None:
                 source = source.inputs[0]
             why = why_in(records[tensor])
             if isinstance(why, ComputedWith) and source.weight() is not None:
-                self.known[_plain(source.name)] = why.host
+                self.op_names[_plain(source.name)] = why.host
 
     def _by_weights(self, nodes: list[FileNode], records: list[Any]) -> None:
         readers = defaultdict(list)
@@ -138,13 +138,13 @@ class _Names:
         for scope, several in readers.items():
             ops = [op["name"] for op in records if op["scope"] == scope and op["type"] in WEIGHTED_OPS | {"matmul"}]
             if len(ops) == len(several):
-                self.known.update(zip((_plain(node.name) for node in several), ops, strict=True))
+                self.op_names.update(zip((_plain(node.name) for node in several), ops, strict=True))
 
     def ops(self, layer: ExecutedLayer) -> tuple[str, ...]:
         """The program's ops that a layer computes."""
         product = self.given(layer)
         names = [*([product.name] if product is not None else []), *layer.origins]
-        return tuple(dict.fromkeys(self.known[name] for name in map(_plain, names) if name in self.known))
+        return tuple(dict.fromkeys(self.op_names[name] for name in map(_plain, names) if name in self.op_names))
 
     def given(self, layer: ExecutedLayer) -> FileNode | None:
         """The first of a layer's nodes that the file has; for a product, the one with the weights."""
@@ -159,9 +159,8 @@ class _Names:
 
 
 def _plain(name: str) -> str:
-    """A node's name without what `quaver.export` puts before it (its type), and engines behind it."""
-    without_type = re.sub(r"^\w+:", "", name.split("/WithoutBiases")[0])
-    return re.sub(r"(_token_\d+|_nchwc|/duplicated)+$", "", without_type)
+    """A node's name without its type, which `quaver.export` puts before it."""
+    return re.sub(r"^\w+:", "", name)
 
 
 def _tensor(name: str) -> str:

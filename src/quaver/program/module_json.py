@@ -59,4 +59,4 @@ def describe_modules(root: nn.Module, graphs: Iterable[fx.Graph]) -> dict[str, A
     """The batch norms and dropouts that graphs ask, by their paths."""
     asked = {path: module for _, path, module in live_modules(root, *graphs)}
     saved = {path: SavedModule.of(module) for path, module in asked.items()}
-    return {path: asdict(one) for path, one in saved.items() if one is not None}
+    return {path: asdict(module) for path, module in saved.items() if module is not None}

@@ -93,8 +93,8 @@ def _feature(graph: fx.Graph, name: str) -> fx.Node:
         raise InputError(f"{name!r} gives back several tensors. Name a module inside it, or an op of program.ops().")
     node = calls.given.get(name.removesuffix("@0"), ops.get(name))
     if node is None:
-        known = [*dict.fromkeys(map(module_called, calls.given)), *ops]
-        raise InputError(f"{name!r} is neither a module that the graph calls nor an op of it.{nearest(name, known)}")
+        names = [*dict.fromkeys(map(module_called, calls.given)), *ops]
+        raise InputError(f"{name!r} is neither a module that the graph calls nor an op of it.{nearest(name, names)}")
     return node
 
 
@@ -104,7 +104,8 @@ def _hooked_calls(program: "Program", graph: fx.Graph, hooked: Hooked) -> list[H
         return []
     refuse_backward_hooks(hooked)
     _refuse_gone(program, graph)
-    calls, kinds = ModuleCalls(graph), {path: frozenset(kind for one, kind in hooked if one == path) for path, _ in hooked}
+    calls = ModuleCalls(graph)
+    kinds = {path: frozenset(kind for other, kind in hooked if other == path) for path, _ in hooked}
     for path in kinds:
         if calls.gives_parts(path):
             raise StageError(

@@ -52,16 +52,19 @@ def publish(draft: Path) -> None:
     with folder_lock(folder):
         _bring(folder)
         os.replace(draft, folder / INCOMING)
-    settle(folder)
+        _bring_to_its_end(folder)
 
 
 def settle(folder: Path) -> None:
     """Bring to their places what an export that was cut off had published; mostly there is nothing to do."""
-    if not (folder / INCOMING).is_dir():
-        return
-    try:
+    if (folder / INCOMING).is_dir():
         with folder_lock(folder):
-            _bring(folder)
+            _bring_to_its_end(folder)
+
+
+def _bring_to_its_end(folder: Path) -> None:
+    try:
+        _bring(folder)
     except OSError as error:
         raise StorageError(
             f"{folder}: an export was cut off here, and cannot be brought to its end: {error}. Export the program again."

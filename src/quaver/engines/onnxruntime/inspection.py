@@ -1,6 +1,7 @@
 """Looking inside ONNX Runtime: quantized tensors as further outputs, and what it executed."""
 
 import json
+import re
 import statistics
 import tempfile
 from collections import defaultdict
@@ -32,6 +33,9 @@ _KINDS = kinds(
     clamp="Relu Clip",
     sum="Add",
 )
+
+_REWRITTEN = re.compile(r"(_token_\d+|_nchwc)+$")
+"""What stands behind the name of a node that ONNX Runtime has put in the place of another."""
 
 
 def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -> Revealed:
@@ -67,7 +71,7 @@ def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:
 
 
 def _layer(name: str, events: list[Any], graph: dict[str, list[str]], calls: dict[str, list[Any]]) -> ExecutedLayer:
-    facts = events[0]["args"]
+    facts, title = events[0]["args"], _REWRITTEN.sub("", name)
     return ExecutedLayer(
         name=name,
         type=facts["op_name"],
@@ -76,7 +80,8 @@ def _layer(name: str, events: list[Any], graph: dict[str, list[str]], calls: dic
         writes=_dtype(facts["output_type_shape"]),
         microseconds=statistics.median(event["dur"] for event in events[WARMUP:]),
         reads=executed_sources(graph.get(name, []), graph, calls),
-        origins=(name,),
+        origins=(title,),
+        title=title,
     )
 
 

@@ -1,5 +1,6 @@
 """Looking inside OpenVINO: quantized tensors as further outputs, and what the plugin executed."""
 
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -79,9 +80,10 @@ def _layer(name: str, facts: dict[str, str], times: dict[str, float], sources: d
         writes=facts.get("outputPrecisions", "").split(",")[0],
         microseconds=times[name],
         reads=executed_sources(sources[name], sources, times),
-        origins=tuple(filter(None, facts.get("originalLayersNames", "").split(","))),
+        origins=tuple(_plain(origin) for origin in facts.get("originalLayersNames", "").split(",") if origin),
         layout=facts.get("outputLayouts", "").split(",")[0],
         kernel=facts.get("primitiveType", ""),
+        title=_plain(name),
     )
 
 
@@ -113,4 +115,11 @@ def _file_graph(model: Any) -> list[FileNode]:
             node.dtype = op.get_output_element_type(0).get_type_name()
         node.connect(nodes[port.get_source_output().get_node().get_friendly_name()] for port in op.inputs())
         nodes[node.name] = node
+    for node in nodes.values():
+        node.name = _plain(node.name)
     return list(nodes.values())
+
+
+def _plain(name: str) -> str:
+    """A node's name without what OpenVINO puts behind it where it reads one node as several."""
+    return re.sub(r"(/duplicated)+$", "", name.split("/WithoutBiases")[0])

@@ -84,8 +84,7 @@ class OpenVINORunner(Runner):
             Input(port.get_any_name(), tuple(_size(size) for size in port.partial_shape), port.element_type.to_dtype())
             for port in model.inputs
         ]
-        self._most = at_once(threads)
-        self._any = self._requests(model)
+        self._any = Pool(partial(_compiled, model, self.options), at_once(threads))
         self._first: dict[Shapes, Pool[Any]] = {}
         self._carried: set[Shapes] = set()
         self._is_free = any(None in given.shape for given in self.inputs)
@@ -122,11 +121,8 @@ class OpenVINORunner(Runner):
     def _carry(self, shapes: Shapes) -> None:
         fixed = _fixed(self.model, shapes)
         if self._is_free and not self._first:
-            self._first[shapes] = self._requests(fixed)
+            self._first[shapes] = Pool(partial(_compiled, fixed, self.options), self._any.most)
         self._carried.add(shapes)
-
-    def _requests(self, model: Any) -> Pool[Any]:
-        return Pool(partial(_compiled, model, self.options), self._most)
 
 
 def _compiled(model: Any, options: dict[str, str]) -> Any:
