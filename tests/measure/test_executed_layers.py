@@ -9,7 +9,8 @@ from torch import nn
 
 import quaver
 from deployed import CONVOLUTIONS, Net
-from quaver.engines.openvino.inspection import _counted
+from quaver.engines.onnxruntime import inspection as onnxruntime_inspection
+from quaver.engines.openvino.inspection import _counted, _plain
 from quaver.errors import EngineError
 from quaver.measure.executed_layers import Layer, layers, products_in_int8, titles, totals
 from quaver.measure.int8_gaps import findings
@@ -282,3 +283,20 @@ def test_layers_of_an_exported_program_have_its_names_and_its_reasons(tmp_path):
     assert set(floats) == {"skip_quant", "softmax"}
     assert "contains the skip pattern 'skip_quant'" in floats["skip_quant"].why
     assert "'softmax' is not among the op types to quantize" in floats["softmax"].why
+
+
+@pytest.mark.parametrize(
+    ("name", "in_the_file"),
+    [("conv/WithoutBiases/fq", "conv"), ("add/duplicated/duplicated", "add"), ("own_nchwc", "own_nchwc")],
+)
+def test_what_openvino_puts_behind_a_name_is_not_part_of_it(name, in_the_file):
+    assert _plain(name) == in_the_file
+
+
+@pytest.mark.parametrize(("name", "in_the_file"), [("conv_token_3_nchwc", "conv"), ("own/duplicated", "own/duplicated")])
+def test_what_onnx_runtime_puts_behind_a_name_is_not_part_of_it(name, in_the_file):
+    call = {"args": {"op_name": "Conv", "input_type_shape": [], "output_type_shape": []}, "dur": 1}
+
+    layer = onnxruntime_inspection._layer(name, [call] * 3, {}, {})
+
+    assert (layer.name, layer.title, layer.origins) == (name, in_the_file, (in_the_file,))
