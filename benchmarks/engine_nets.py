@@ -271,6 +271,23 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
     "a tenth of a conv, residual": net(
         lambda s, x: s.c(0.1 * s.b(s.a(y := s.o(x))) + y), o=conv(act=None), a=conv(), b=bare(), c=conv(act=None)
     ),
+    "pre-activation": net(
+        lambda s, x: s.d(F.relu(s.n2(s.b(F.relu(s.a(F.relu(s.n1(y := s.o(x)))))) + y))),
+        o=bare(),
+        n1=nn.BatchNorm2d(16),
+        a=conv(),
+        b=bare(),
+        n2=nn.BatchNorm2d(16),
+        d=bare(),
+    ),
+    "dense concat before a batch norm": net(
+        lambda s, x: s.c(F.relu(s.n2(torch.cat([y := s.o(x), s.a(F.relu(s.n1(y)))], 1)))),
+        o=bare(),
+        n1=nn.BatchNorm2d(16),
+        a=bare(),
+        n2=nn.BatchNorm2d(32),
+        c=bare(32),
+    ),
     "conv1d": net(
         lambda s, x: s.c(F.relu(s.b(s.a(y := s.o(x.flatten(2)))) + y)),
         o=conv1d(),

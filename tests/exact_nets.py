@@ -216,8 +216,39 @@ class Bare(nn.Module):
         return self.layers(x)
 
 
-NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound)}
-IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200}  # what differs there differs rarely
+def norm(channels=8, least=0.5):
+    layer = nn.BatchNorm2d(channels)
+    nn.init.uniform_(layer.weight, least, 1.5)
+    nn.init.uniform_(layer.bias, -0.5, 0.5)
+    return layer
+
+
+class PreActivated(nn.Module):
+    """Batch norms that no layer can do: of a layer or a sum that a shortcut reads too, of a sum alone, of a concatenation.
+
+    With a ReLU and without, with factors that are negative, and as a product and a sum.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList([norm(), norm(), norm(least=-0.5), norm(16), norm(), norm(least=-0.5), Frozen(16)])
+        self.norms[2].weight.data[1] = 0
+        self.layers = nn.ModuleList(bare(16 if place == 4 else 8) for place in range(8))
+        self.joined = nn.Conv2d(16, 10, 1)
+
+    def forward(self, x):
+        layer, norm = self.layers, self.norms
+        x = layer[0](x)
+        x = layer[2](F.relu(layer[1](F.relu(norm[0](x))))) + x
+        x = layer[3](norm[1](x)) + x
+        y = F.relu(norm[2](x))
+        x = layer[4](F.relu(norm[3](torch.cat([layer[5](y), layer[6](F.relu(x))], 1))))
+        x = layer[7](F.relu(norm[4](x))) + x
+        return self.joined(norm[6](torch.cat([norm[5](x).relu(), x], 1)))
+
+
+NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
+IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
 
 
 def fresh(name):

@@ -73,8 +73,8 @@ def test_factors_per_channel_are_left_to_the_layer():
     assert types(model) == ["MatMul", "Mul"]
 
 
-def layer(kind, bias=None):
-    """A convolution or linear layer with two filters, and a bias if one is given."""
+def layer(kind, bias=None, is_last=False):
+    """A convolution or linear layer with two filters, a bias if one is given, and a ReLU unless it is the last."""
     x = ops.parameter([-1, 3, 4, 4] if kind == "convolution" else [-1, 3], np.float32)
     weight = ops.constant(np.ones([2, 3, 1, 1] if kind == "convolution" else [2, 3], np.float32))
     if kind == "convolution":
@@ -86,7 +86,7 @@ def layer(kind, bias=None):
             result,
             ops.constant(np.array(bias, np.float32).reshape([2] + [1] * (x.output(0).partial_shape.rank.get_length() - 2))),
         )
-    return ov.Model([result], [x], "layer")
+    return ov.Model([result if is_last else ops.relu(result)], [x], "layer")
 
 
 @pytest.mark.parametrize("kind", ["convolution", "linear"])
@@ -100,7 +100,16 @@ def test_a_layer_without_bias_gets_one_of_next_to_nothing(kind, given, written):
 
     (total,) = [op for op in model.get_ordered_ops() if op.get_type_name() == "Add"]
     assert total.input_value(1).get_node().data.flatten().tolist() == np.array(written, np.float32).tolist()
-    assert [reader.get_node().get_type_name() for reader in total.output(0).get_target_inputs()] == ["Result"]
+    assert [reader.get_node().get_type_name() for reader in total.output(0).get_target_inputs()] == ["Relu"]
+
+
+@pytest.mark.parametrize("kind", ["convolution", "linear"])
+def test_a_last_layer_gets_no_bias_for_nothing_rounds_what_it_gives(kind):
+    model = layer(kind, is_last=True)
+
+    _give_biases(model)
+
+    assert "Add" not in [op.get_type_name() for op in model.get_ordered_ops()]
 
 
 def test_a_product_of_two_activations_gets_no_bias():

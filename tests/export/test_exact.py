@@ -225,6 +225,7 @@ FLOAT_ON_ONNX_RUNTIME = {
     "Odd": 1,
     "Bare": 1,
     "Scaled": 1,
+    "PreActivated": 5,  # four that a batch norm, which is float there, reads unrounded
     "Sound": 7,  # by default this engine's convolutions along a line are float
 }
 

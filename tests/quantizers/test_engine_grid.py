@@ -9,7 +9,7 @@ from hypothesis.strategies import booleans, builds, floats, integers, just, list
 from torch import Tensor
 
 from quaver.grid import Grid
-from quaver.quantizers.arithmetic import Stored, as_stored, dequantize, integers_with_gradient, quantize, scale_of
+from quaver.quantizers.arithmetic import Norm, Stored, as_stored, dequantize, integers_with_gradient, quantize, scale_of
 
 law = settings(deadline=None, max_examples=100)
 hows = builds(Stored, shifted=booleans())
@@ -270,3 +270,17 @@ def test_the_gradient_of_a_tensor_counted_in_steps_is_the_ratio_of_the_steps():
 
     assert whole.tolist() == [5.0, -10.0, 127.0]
     assert x.grad.tolist() == [0.5, 0.5, 0.0]
+
+
+@pytest.mark.parametrize("unit", [None, 0.25])
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_norm_in_the_ends_of_the_range_rounds_what_the_norm_gives(signed, fused, unit):
+    grid, scale = Grid(8, signed, narrow=False), torch.tensor(0.125)
+    factor, shift = torch.tensor([2.0, -0.5, 0.0]), torch.tensor([1.0, -3.0, 4.0])
+    x = torch.linspace(-40, 40, 300, dtype=torch.float64).view(100, 3, 1).float() + 1e-3  # away from ties
+    normed = x * factor.view(3, 1) + shift.view(3, 1)
+
+    got = as_stored(normed, scale, grid, Stored(norm=Norm(x / (unit or 1), factor, shift, unit, fused)))
+
+    assert torch.equal(got, quantize(normed, scale, grid))

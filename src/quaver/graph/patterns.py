@@ -32,15 +32,18 @@ def foldable_batch_norm(node: fx.Node) -> fx.Node | None:
     if len(node.users) != 1:
         return None
     (reader,) = node.users
-    if not calls(reader, "batch_norm"):
-        return None
-    if argument(reader, "running_mean") is None or argument(reader, "training"):
-        return None  # it normalizes by the batch at hand
-    if depends_on_input(argument(reader, "weight")) or depends_on_input(argument(reader, "bias")):
+    if not _is_fixed_norm(reader):
         return None
     if packet(node) == "linear" and rank_of(node) not in (None, 2):
         return None  # a batch norm of (N, L, C) normalizes L, a linear layer's channels are C
     return None if shares_steps(node) else reader
+
+
+def _is_fixed_norm(node: fx.Node) -> bool:
+    """Whether a node is a batch norm that is a product and a sum: by fixed statistics, with a scale and shift of its own."""
+    if not calls(node, "batch_norm") or argument(node, "running_mean") is None or argument(node, "training"):
+        return False
+    return not (depends_on_input(argument(node, "weight")) or depends_on_input(argument(node, "bias")))
 
 
 class Affine(NamedTuple):
@@ -90,6 +93,38 @@ def _is_per_channel(node: fx.Node, layer: fx.Node) -> bool:
         return True
     axis, own, channels = axis_of(step.constant), rank_of(step.constant), facts(layer).weight.output_axis
     return axis in (0, channels if channels < 0 else channels - rank) and own is not None and own <= rank
+
+
+class RoundedNorm(NamedTuple):
+    """A batch norm, or products and sums with a constant per channel, between a tensor and an op that rounds: in order."""
+
+    tensor: fx.Node
+    steps: list[fx.Node]
+
+
+def rounded_norm(rounded: Any, is_signed: bool) -> RoundedNorm | None:
+    """What stands in front of a rounding, for it alone, behind a ReLU at most, which a grid without signs does anyway.
+
+    None where nothing does, or where a layer does it by itself.
+    """
+    node = rounded
+    if facts(node).type == "relu" and len(node.users) == 1 and not is_signed:
+        node = node.args[0]
+    steps: list[fx.Node] = []
+    if len(node.users) == 1 and _is_fixed_norm(node):
+        steps, node = [node], node.args[0]
+    while not (steps and calls(steps[0], "batch_norm")) and len(node.users) == 1 and _is_per_second_axis(node):
+        steps, node = [node, *steps], affine(node).tensor  # type: ignore[union-attr]
+    by_layer = facts(node).is_layer and (facts(node).kind == "linear" or not set(steps).isdisjoint(folded_behind(node)))
+    return RoundedNorm(node, steps) if steps and not by_layer else None
+
+
+def _is_per_second_axis(node: fx.Node) -> bool:
+    """Whether a node is a product or a sum with a constant for each channel of images, or one for all."""
+    step, rank = affine(node), rank_of(node)
+    if step is None or rank is None or rank_of(step.tensor) != rank:
+        return False
+    return not isinstance(step.constant, fx.Node) or axis_of(step.constant) in (0, 1 - rank)
 
 
 def fused_output(node: fx.Node) -> fx.Node:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from quaver.grid import Grid
 from quaver.quantizers import Quantizer
-from quaver.quantizers.arithmetic import Stored, as_stored, round_between
+from quaver.quantizers.arithmetic import Norm, Stored, as_stored, round_between
 
 Operation = Callable[..., Tensor]
 IN_STEPS: dict[Operation, Operation] = {}
@@ -40,10 +40,15 @@ def in_steps(
 
 
 def live_integers(
-    quantizer: Quantizer, x: Tensor, shifted: bool, unit: Tensor | float | None = None, fused_add: bool = False
+    quantizer: Quantizer,
+    x: Tensor,
+    shifted: bool,
+    unit: Tensor | float | None = None,
+    fused_add: bool = False,
+    norm: Norm | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Integers and step by a quantizer as it is now."""
-    return quantizer.integers(x, Stored(shifted, unit, fused_add))
+    return quantizer.integers(x, Stored(shifted, unit, fused_add, norm))
 
 
 def stored_integers(weight: Tensor) -> Tensor:
@@ -73,12 +78,13 @@ def stored_activation(
     shifted: bool,
     unit: Tensor | float | None = None,
     fused_add: bool = False,
+    norm: Norm | None = None,
 ) -> Tensor:
     """Integers of an activation by a step that is fixed, in the steps in which an engine comes to them."""
     grid = _engine_grid(low, high)
     if grid is None:  # written by hand
         return round_between(x if unit is None else x * unit, scale, low, high)
-    return as_stored(x.float(), scale, grid, Stored(shifted, unit, fused_add))
+    return as_stored(x.float(), scale, grid, Stored(shifted, unit, fused_add, norm))
 
 
 @cache
@@ -118,6 +124,11 @@ def fold_batch_norm(
         factor = gamma.float() * factor
     shift = (-mean.float() if bias is None else bias.float() - mean.float()) * factor
     return scale * factor, shift if beta is None else shift + beta.float()
+
+
+def no_change(x: Tensor) -> Tensor:
+    """The factor of a norm that does nothing."""
+    return torch.ones(1, dtype=torch.float32, device=x.device)
 
 
 def rescaled(

@@ -6,7 +6,7 @@ division differs from it in the last bit, which is enough to land on the other s
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -75,6 +75,25 @@ def round_between(x: Tensor, scale: Tensor | float, low: int, high: int) -> Tens
     return steps.round_().clamp_(low, high)
 
 
+class Norm(NamedTuple):
+    """What an engine rounds where a batch norm stands in front: ``x``, with the norm in the ends of the range per channel.
+
+    The norm is ``x · factor + shift``, along the second dimension. ``unit``: as in `Stored`. ``fused``: a convolution
+    rounds, and multiplies and adds apart, where others do both at once.
+    """
+
+    x: Tensor
+    factor: Tensor
+    shift: Tensor | None
+    unit: Tensor | float | None = None
+    fused: bool = False
+
+    @property
+    def shift_or_zero(self) -> Tensor:
+        """The shift; zero where there is none."""
+        return torch.zeros_like(self.factor) if self.shift is None else self.shift
+
+
 @dataclass(frozen=True)
 class Stored:
     """How an engine stores a tensor, and in what it counts what it rounds; found by measuring, see ``docs/design.md``.
@@ -88,6 +107,7 @@ class Stored:
     shifted: bool = True
     unit: Tensor | float | None = None
     fused_add: bool = False
+    norm: Norm | None = None
 
 
 def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tensor:
@@ -97,9 +117,12 @@ def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tens
     for that here), and takes 128 off again. With a unit, the ends of the range are brought into its steps first.
     """
     scale = torch.as_tensor(scale, dtype=torch.float32, device=x.device)
+    whole = (-128, 127) if grid.signed else (0, 255)
+    if how.norm is not None and (grid.low, grid.high) == whole:
+        return _behind_norm(how.norm, scale, grid)
     factor, shift = 1 / scale, torch.full_like(scale, 128)
     if how.unit is not None:
-        low, high = (-128, 127) if grid.signed else (0, 255)
+        low, high = whole
         # a tensor: CUDA divides by a number as by no tensor, it multiplies with the reciprocal
         unit = torch.as_tensor(how.unit, dtype=torch.float32, device=x.device)
         start, end = low * scale / unit, high * scale / unit
@@ -111,6 +134,28 @@ def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tens
         return (x * factor).round_().clamp_(grid.low, grid.high)
     shifted = (x.double() * factor.double() + shift.double()).float()
     return shifted.round_().sub_(128).clamp_(grid.low, grid.high)
+
+
+SMALLEST_FACTOR = 1e-20
+"""Of a norm, where it is taken into the ends of a range: with none at all, a channel's range would have no end."""
+
+
+def _behind_norm(norm: Norm, scale: Tensor, grid: Grid) -> Tensor:
+    """`as_stored` behind a batch norm: the range of each channel is ``(end − shift)/factor``.
+
+    Where a factor is negative, signs go ahead, and nothing is counted in a unit.
+    """
+    channels = [-1 if place == 1 else 1 for place in range(norm.x.dim())]
+    factor, shift = (value.expand(norm.x.shape[1]).view(channels) for value in (norm.factor, norm.shift_or_zero))
+    start, end = ((bound * scale - shift) / factor.abs().clamp_min(SMALLEST_FACTOR) for bound in (grid.low, grid.high))
+    unit = torch.as_tensor(1.0 if norm.unit is None else norm.unit, dtype=torch.float32, device=norm.x.device)
+    turned, x = (factor < 0).any(), norm.x.float()
+    x = torch.where(turned, x * unit * torch.where(factor < 0, -1.0, 1.0), x)
+    start, end = (torch.where(turned, bound, bound / unit) for bound in (start, end))
+    width = end - start
+    steps, first = torch.full_like(width, 255) / width, -start * 255 / width
+    whole = x * steps + first if norm.fused else (x.double() * steps.double() + first.double()).float()
+    return whole.round_().add_(grid.low).clamp_(grid.low, grid.high)
 
 
 def dequantize(integers: Tensor, scale: Tensor | float) -> Tensor:

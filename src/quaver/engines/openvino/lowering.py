@@ -11,11 +11,11 @@ from typing import Any
 from torch import fx
 
 from quaver.graph.nodes import Facts, argument, behind, is_parameter, is_signed, stored_weight
-from quaver.graph.patterns import ends_layer, folded_behind, on_integers
+from quaver.graph.patterns import RoundedNorm, ends_layer, folded_behind, on_integers, rounded_norm
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
 from quaver.int8.folding import fold_of
-from quaver.quantizers.arithmetic import dequantize
+from quaver.quantizers.arithmetic import Norm, dequantize
 
 _HARD = {"hard_swish": kernels.hard_swish, "hard_sigmoid": kernels.hard_sigmoid}
 
@@ -80,10 +80,25 @@ class OpenVINOLowering(Lowering):
 
     def in_steps(self, x: Any, rounded: fx.Node) -> tuple[Any, ...]:
         """A tensor to be quantized, whether 128 is added first, and the step it is counted in if it is."""
+        norm = rounded_norm(x, self.signed(rounded))
+        if norm is not None:
+            return (x, True, None, False, self.norm(norm))
+        # a kernel of its own always adds it, and takes it off again for who reads it signed
+        alone = x.op == "placeholder" or len(x.users) > 1
         if x in self.sums:
-            return (self.sums[x][0], self.shifted(rounded), *self.sums[x][1:])
-        # an input is rounded by a kernel of its own, which always adds it, and takes it off again for who reads it signed
-        return (x, x.op == "placeholder" or self.shifted(rounded))
+            return (self.sums[x][0], alone or self.shifted(rounded), *self.sums[x][1:])
+        return (x, alone or self.shifted(rounded))
+
+    def norm(self, found: RoundedNorm) -> fx.Node:
+        """A batch norm that OpenVINO takes into the rounding behind it, and what it is a norm of."""
+        x, factor, shift = found.tensor, self.call(kernels.no_change, found.tensor), None
+        for step in found.steps:
+            kernel, constants = fold_of(step)
+            folded = self.call(kernel, factor, shift, *map(self.early, constants))
+            factor, shift = self.call(operator.getitem, folded, 0), self.call(operator.getitem, folded, 1)
+        if x in self.sums:
+            return self.call(Norm, self.sums[x][0], factor, shift, self.sums[x][1], len(x.users) == 1)
+        return self.call(Norm, x, factor, shift)
 
     def added(self, node: fx.Node) -> fx.Node | None:
         """An addition to a convolution's output, which engines do in steps of the quantized operand."""
@@ -108,12 +123,16 @@ class OpenVINOLowering(Lowering):
 
         ``convolved``: a convolution rounds them; by default as the graph says.
         """
-        stored = self.facts[node].kind == "dequantize"
-        signed = node.args[3] - node.args[2] < 0 if stored else is_signed(node)  # type: ignore[operator]
         if convolved is None:
-            rounding = node.args[0] if stored else node
+            rounding = node.args[0] if self.facts[node].kind == "dequantize" else node
             convolved = self.by_convolution(rounding.args[0])  # type: ignore[union-attr]
-        return bool(signed) and any(self.reads_shifted(reader, convolved) for reader in node.users)
+        return self.signed(node) and any(self.reads_shifted(reader, convolved) for reader in node.users)
+
+    def signed(self, node: fx.Node) -> bool:
+        """Whether the integers of a fake-quant or dequantize node may be negative."""
+        if self.facts[node].kind == "dequantize":
+            return bool(node.args[3] - node.args[2] < 0)  # type: ignore[operator]
+        return bool(is_signed(node))
 
     def reads_shifted(self, reader: fx.Node, convolved: bool) -> bool:
         """Whether an op wants signed integers shifted; one that only moves them, if one that reads its result does.
@@ -185,7 +204,9 @@ lowering = OpenVINOLowering
 
 def exact_nodes(facts: Facts) -> set[fx.Node]:
     """Those that have the simulation's bits, given those of their inputs: measured by `benchmarks/engine_patterns.py`."""
-    return {node for node in facts if _is_exact(node, facts)}
+    roundings: list[Any] = [node for node, op in facts.items() if op.kind == "quantize"]
+    norms = [rounded_norm(node.args[0], node.args[3] < node.args[2]) for node in roundings]
+    return {node for node in facts if _is_exact(node, facts)} | {step for norm in norms if norm for step in norm.steps}
 
 
 def _is_exact(node: fx.Node, facts: Facts) -> bool:

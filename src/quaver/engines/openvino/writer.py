@@ -12,6 +12,7 @@ import onnx_ir as ir
 import torch
 
 from quaver.engines.engine import WriteOptions
+from quaver.engines.openvino.norms import round_norms, spell_out_norm
 from quaver.engines.openvino.runner import ov
 from quaver.errors import EngineError
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, operand
@@ -55,6 +56,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
     converted = _with_every_input(converted, program)
     if options.same_on_amx:
         _store_signed_from_zero(converted)
+    round_norms(converted, program)
     _give_biases(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
@@ -125,10 +127,10 @@ def scale_apart(graph: ir.Graph) -> None:
     """Apply factors per position behind a linear layer to a tensor of one dimension more.
 
     OpenVINO takes them for factors of the layer's channels, or multiplies products and bias by different ones (seen in
-    2026.4). With a dimension in front it does neither.
+    2026.4). With a dimension in front it does neither. Batch norms are spelled out for that, and for `round_norms`.
     """
     for norm in list(graph):
-        if norm.op_type != "BatchNormalization" or not is_linear(norm.inputs[0]) or operand(norm).shape is None:
+        if norm.op_type != "BatchNormalization" or operand(norm).shape is None:
             continue
         if all(map(is_constant, norm.inputs[1:])):
             spell_out_norm(graph, norm, len(operand(norm).shape or ()))
@@ -157,21 +159,6 @@ def is_linear(value: ir.Value | None) -> bool:
     """Whether a tensor is a matrix product, with what is added to it."""
     sums = made_by(value, "Add")
     return made_by(value, "MatMul") is not None or (sums is not None and any(map(is_linear, sums.inputs)))
-
-
-def spell_out_norm(graph: ir.Graph, norm: ir.Node, rank: int) -> None:
-    """A batch norm as what it is once trained: a product and a sum, by constants."""
-    gamma, beta, mean, variance = map(array_of, norm.inputs[1:])
-    epsilon = norm.attributes.get_float("epsilon", 1e-5)  # ONNX' default
-    factor = gamma * (np.float32(1) / np.sqrt(variance + np.float32(epsilon)))
-    name, shape = norm.outputs[0].name, (-1, *[1] * (rank - 2))
-    factors = constant(graph, f"{name}.factor", factor.reshape(shape))
-    shift = constant(graph, f"{name}.shift", (beta - mean * factor).reshape(shape))
-    product = insert_before(norm, "Mul", [norm.inputs[0], factors], f"{name}.product")
-    total = insert_before(norm, "Add", [product, shift], f"{name}.total")
-    norm.outputs[0].replace_all_uses_with(total, replace_graph_outputs=True)
-    graph.remove(norm, safe=True)
-    total.name = name
 
 
 def _store_signed_from_zero(model: ov.Model) -> None:
@@ -219,6 +206,8 @@ def _give_biases(model: ov.Model) -> None:
             continue
         output = layer.output(0)
         readers = output.get_target_inputs()
+        if all(reader.get_node().get_type_name() == "Result" for reader in readers):
+            continue  # nothing is rounded, and a zero stays one
         biases = [bias for reader in readers if (bias := _added_constant(reader.get_node())) is not None]
         if not biases:
             _hand_over(output, readers, ops.add(output, _next_to_nothing(layer)).output(0))
