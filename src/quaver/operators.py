@@ -92,7 +92,7 @@ OPS: dict[str, OpFacts] = {
     "conv2d": OpFacts("conv2d", "convolution", weight=Weight(rank=4)),
     "conv_transpose2d": OpFacts("conv2d_transpose", "convolution", weight=Weight(1, 0, rank=4), reads_signed="either"),
     "linear": OpFacts("mul", "linear", weight=Weight(output_axis=-1), reads_signed="either"),
-    "conv3d": OpFacts(weight=Weight(rank=5)),
+    "conv3d": OpFacts("conv3d", "convolution", weight=Weight(rank=5)),
     "conv_transpose1d": OpFacts(weight=Weight(1, 0, rank=3)),
     "conv_transpose3d": OpFacts(weight=Weight(1, 0, rank=5)),
     **dict.fromkeys(("matmul", "mm"), OpFacts("matmul", "matrix product", 2, Weight(-1, 0, -1, rank=2))),

@@ -62,7 +62,8 @@ def _aliases(target: fx.Node) -> set[fx.Node]:
     aliases, stack = {target}, [target]
     while stack:
         current = stack.pop()
-        related = [*(current.all_input_nodes if _is_view(current) else ()), *filter(_is_view, current.users)]
+        viewed = current.all_input_nodes[:1] if _is_view(current) else ()  # behind it stand sizes, which share no memory
+        related = [*viewed, *filter(_is_view, current.users)]
         fresh = [node for node in related if node not in aliases and node.op != "get_attr"]
         aliases.update(fresh)
         stack.extend(fresh)

@@ -4,7 +4,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
-from warnings import catch_warnings, filterwarnings
+from warnings import catch_warnings, filterwarnings, warn
 
 import torch
 from torch import Tensor, fx, nn
@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from quaver.capture.inline import inline_no_grad
 from quaver.capture.modules import calls_marked, momenta_as_numbers
 from quaver.capture.other_sizes import OtherSizes, has_sides
-from quaver.errors import CaptureError
+from quaver.errors import CaptureError, QuaverWarning
 from quaver.program.signature import Side
 
 
@@ -58,9 +58,21 @@ class _Flat(nn.Module):
             owner, _, name = path.rpartition(".")
             after = self.model.get_submodule(owner)._buffers[name]
             if after is not before and after is not None:
-                before.copy_(after)
+                self._keep(path, before, after)
                 self.model.get_submodule(owner)._buffers[name] = before
         return outputs
+
+    def _keep(self, path: str, before: Tensor, after: Tensor) -> None:
+        """Write what a buffer holds now into its memory, unless that has another shape."""
+        if after.shape == before.shape:
+            before.copy_(after)
+            return
+        warn(
+            f"capture: buffer {path!r} gets another shape in forward. A program computes it anew in each call and does not "
+            "keep it: a table is the same then, a memory is not. Call the model once before capture: it has its shape then.",
+            QuaverWarning,
+            stacklevel=2,
+        )
 
 
 def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: list[bool], dynamic: bool) -> Exported:

@@ -16,7 +16,8 @@ class OpenVINO(Engine):
     suffix = ".xml"
     reads = (".xml", ".onnx")
     op_types = (
-        *("conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose", "mul", "matmul", "elementwise_add", "elementwise_mul"),
+        *("conv2d", "depthwise_conv2d", "conv1d", "conv3d", "conv2d_transpose", "mul", "matmul"),
+        *("elementwise_add", "elementwise_mul"),
         *("pool2d", "mean", "concat", "interpolate", "flatten", "reshape", "transpose", "slice", "split", "assign"),
         "pixel_shuffle",
     )
