@@ -203,6 +203,23 @@ def test_many_weights_in_one_launch(launched):
         assert torch.equal(weight.grad, torch.ones_like(weight))
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_what_was_rounded_before_is_given_out_once_and_not_where_the_weight_changed(written, launched):
+    from quaver.quantizers.fused import weights
+
+    quantizer, (weight,) = ChannelWiseAbsMax(), batches(shape=(3, 4), sizes=(1.0,))
+
+    with kernels(), weights.handed_out([(quantizer, weight), (nn.Identity(), weight)]):
+        if written:
+            weight.add_(1)
+        first, second = quantizer(weight), quantizer(weight)
+
+    assert len(launched) == 2 + written
+    assert quantizer.handed is None
+    assert torch.equal(first, quantizer(weight))
+    assert torch.equal(second, first)
+
+
 def test_the_table_follows_weights_to_new_places():
     quantizer = ChannelWiseAbsMax()
     one, other = batches(shape=(4, 6), sizes=(1.0, 0.3))
@@ -243,15 +260,15 @@ def test_a_derived_rule_observes_for_itself(launched):
 
 
 def test_what_looks_through_a_quantizer_finds_the_expression(launched):
-    quantizer, (x, *_) = MovingAverageAbsMax(), batches()
+    quantizer, (x, *_), suited = MovingAverageAbsMax().eval(), batches(), []
 
     with kernels():
-        with pytest.raises(RuntimeError, match="with functorch transforms"):  # as without kernels
-            torch.func.vmap(quantizer.eval())(x)
+        torch.func.vmap(lambda row: suited.append(fused.suits(row)) or row)(x)
         torch.jit.trace(quantizer, x, check_trace=False)
         torch.export.export(quantizer, (x,))
         quantizer(nn.Parameter(x).double())
 
+    assert suited == [False]
     assert launched == []
 
 

@@ -24,6 +24,7 @@ from quaver.program.seen_data import seen_data, warn_of_ranges
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
 from quaver.program.traced import Traced
+from quaver.program.training_code import TrainingCode
 from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, value_of, view
 from quaver.program.watched_modules import refuse_unheeded, watched_modules
 from quaver.quantizers import Quantizer
@@ -157,8 +158,11 @@ class Program(nn.Module):
         if (mode, features) not in self._compiled:
             self.traced.refuse_others(self)
             self._find_hooks()  # some may have been removed
-            graph = self.lowered(features) if mode == EVAL else training_graph(self, features, self._hooks.hooked)
-            self._compiled[mode, features] = Executable(self, graph)
+            if mode == EVAL:
+                code = Executable(self, self.lowered(features))
+            else:
+                code = TrainingCode(self, training_graph(self, features, self._hooks.hooked))
+            self._compiled[mode, features] = code
         return True
 
     def build(self) -> "Program":

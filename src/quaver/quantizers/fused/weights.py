@@ -1,14 +1,16 @@
 """Weights by their channels' ranges, as many as there are in one launch: a table says where each lies."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from quaver.quantizers.channel_wise_abs_max import ChannelWiseAbsMax
-from quaver.quantizers.fused import kernels
+from quaver.quantizers.fused import kernels, suits
 from quaver.quantizers.fused.launches import EVERYWHERE, in_a_row
 from quaver.quantizers.saturation import neighbours
 
@@ -47,6 +49,24 @@ def takes(quantizer: ChannelWiseAbsMax, weight: Tensor) -> bool:
         and grid.narrow
         and (pairs is None or axis == (1 if pairs % weight.dim() == 0 else 0))
     )
+
+
+@contextmanager
+def handed_out(weights: Iterable[tuple[nn.Module, Tensor]]) -> Iterator[None]:
+    """Round all weights that the kernel takes at once; while this lasts, each quantizer gives its own out, once."""
+    together: dict[Any, list[tuple[ChannelWiseAbsMax, Tensor]]] = defaultdict(list)
+    for quantizer, weight in weights:
+        if isinstance(quantizer, ChannelWiseAbsMax) and suits(weight) and takes(quantizer, weight):
+            together[weight.dtype, weight.device].append((quantizer, weight))
+    for group in together.values():
+        quantizers, given = zip(*group, strict=True)
+        for quantizer, weight, value in zip(quantizers, given, rounded(quantizers, given), strict=True):
+            quantizer.handed = (weight, weight._version, value)
+    try:
+        yield
+    finally:
+        for quantizer, _ in (pair for group in together.values() for pair in group):
+            quantizer.handed = None
 
 
 def rounded(quantizers: Sequence[ChannelWiseAbsMax], weights: Sequence[Tensor]) -> list[Tensor]:

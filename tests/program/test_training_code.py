@@ -1,0 +1,75 @@
+"""All weights of a step in one launch: a program that trains to the same bits, whatever is done to it."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import quaver
+from needs import need_triton
+from quaver.quantizers import ChannelWiseAbsMax, fused
+from samples import assert_same_state
+
+need_triton()
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 1), nn.Flatten(), nn.Linear(12, 2))
+    return quaver.quant_aware(net, example_inputs=(torch.randn(2, 2, 4, 4),))
+
+
+@pytest.fixture
+def groups(monkeypatch):
+    """How many weights each launch took."""
+    from quaver.quantizers.fused import weights
+
+    sizes, rounded = [], weights.rounded
+    monkeypatch.setattr(weights, "rounded", lambda quantizers, given: sizes.append(len(given)) or rounded(quantizers, given))
+    return sizes
+
+
+def trained(program, wanted, steps=2):
+    images = torch.randn(2, 2, 4, 4, generator=torch.Generator().manual_seed(1))
+    optimizer = torch.optim.SGD(program.parameters(), lr=0.1, momentum=0.9)
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        patch.setenv(fused.SWITCH, wanted)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            program.train()(images).square().sum().backward()
+            optimizer.step()
+    return dict(program.state_dict())
+
+
+def test_one_launch_has_all_weights_and_trains_to_the_same_bits(prepared, groups):
+    expected = trained(copy.deepcopy(prepared), "0")
+
+    actual = trained(copy.deepcopy(prepared), "1")
+
+    assert groups == [3, 3]
+    assert_same_state(actual, expected)
+
+
+def test_nothing_of_it_is_kept(prepared):
+    program = copy.deepcopy(prepared)
+    names = set(program.state_dict())
+
+    trained(program, "1")
+
+    quantizers = [module for module in program.modules() if isinstance(module, ChannelWiseAbsMax)]
+    assert len(quantizers) == 3
+    assert all(quantizer.handed is None for quantizer in quantizers)
+    assert set(program.state_dict()) == names
+    assert_same_state(trained(copy.deepcopy(program), "1"), trained(program, "0"))
+
+
+def test_a_compiler_finds_the_expressions(prepared, groups, monkeypatch):
+    monkeypatch.setenv(fused.SWITCH, "1")
+    program = copy.deepcopy(prepared).train()
+
+    torch.compile(program, backend="eager", fullgraph=True)(torch.randn(2, 2, 4, 4))
+
+    assert groups == []
