@@ -86,8 +86,8 @@ def capture_modes(
                 raise explain(model, error) from error.with_traceback(None)
 
     graphs = {mode: trace.graph for mode, trace in exported.items()}
-    places = innermost(graphs.values())
-    naming, modal = Naming(places), ModalModules(graphs, places)
+    naming, places = Naming(), innermost(graphs.values())
+    modal = ModalModules(graphs, places)
     for mode, trace in exported.items():
         note_modules(trace.graph, model, places)
         _clean(trace.graph, evaluation=mode == EVAL)
@@ -95,7 +95,7 @@ def capture_modes(
         mark_written(trace.graph)
         _drop_unread(trace.graph, evaluation=mode == EVAL)
         follow_input(trace.graph)
-        naming.tag(trace.graph)
+        naming.tag(trace.graph, places)
 
     free_batch = all(trace.free_batch for trace in exported.values())
     sides = [common_sides(traces) for traces in zip(*(trace.sides for trace in exported.values()), strict=True)]

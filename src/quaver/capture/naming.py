@@ -23,24 +23,23 @@ class Naming:
     Twins are ops of one type that stem from the same call of the same module at the same source line.
     """
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self) -> None:
         self._named: dict[Any, list[str]] = defaultdict(list)
         self._taken: set[str] = set()
 
-    def tag(self, graph: fx.Graph) -> None:
+    def tag(self, graph: fx.Graph, places: Places) -> None:
         """Put an `Op` on every node that is an op to a user, and drop what the tracer noted beside it."""
         met: dict[Any, int] = defaultdict(int)
         constants, types = note_constants(graph), op_types(graph)
         ops = {
-            node: self._op(node, op_type, met, computes=node not in constants)
+            node: self._op(node, op_type, places[node], met, computes=node not in constants)
             for node, op_type in types.items()
             if not _is_counter(node)
         }
         note_ops(graph, ops)
 
-    def _op(self, node: fx.Node, op_type: str, met: dict[Any, int], *, computes: bool) -> Op:
-        path, module_type = self._places[node]
+    def _op(self, node: fx.Node, op_type: str, place: tuple[str, str], met: dict[Any, int], *, computes: bool) -> Op:
+        path, module_type = place
         added = node.meta.get("custom", {}).get(KEY, "")
         key = (path, added, op_type, node.meta.get("stack_trace"))
         twins, position = self._named[key], met[key]

@@ -90,9 +90,10 @@ def export(model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: lis
             traced = _trace(flat, several, free, dynamic)
         except Exception:  # whatever it is, tracing with the batch as given decides whether it matters
             traced = None
-        if traced is not None and OtherSizes(_inputs(traced)).free_batches() == free:
-            return _unlift(flat, traced, free_batch=True)
-    return _unlift(flat, _trace(flat, tensors, [False] * len(free), dynamic), free_batch=False)
+        if traced is not None and (sizes := OtherSizes(_inputs(traced))).free_batches() == free:
+            return _unlift(flat, traced, sizes.sides(), free_batch=True)
+    traced = _trace(flat, tensors, [False] * len(free), dynamic)
+    return _unlift(flat, traced, OtherSizes(_inputs(traced)).sides(), free_batch=False)
 
 
 def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool], dynamic: bool) -> ExportedProgram:
@@ -137,9 +138,8 @@ def _inputs(traced: ExportedProgram) -> list[Any]:
     return [node.meta["val"] for node in nodes]
 
 
-def _unlift(flat: _Flat, traced: ExportedProgram, *, free_batch: bool) -> Exported:
+def _unlift(flat: _Flat, traced: ExportedProgram, sides: list[tuple[Side, ...]], *, free_batch: bool) -> Exported:
     """Let the graph read parameters and buffers by their names in the model instead of taking them as inputs."""
-    sides = OtherSizes(_inputs(traced)).sides()
     graph, constants = traced.graph, dict[str, Any]()
     inline_no_grad(graph, traced.graph_module)
     tensors = [*flat.model.named_parameters(), *flat.model.named_buffers()]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from itertools import filterfalse
 from typing import Any, NamedTuple
 
 from torch import fx
@@ -110,6 +111,8 @@ def rounded_norm(rounded: Any, is_signed: bool) -> RoundedNorm | None:
     node = rounded
     if facts(node).type == "relu" and len(node.users) == 1 and not is_signed:
         node = node.args[0]
+    if not calls(node, "batch_norm", "mul", "add"):
+        return None
     steps: list[fx.Node] = []
     if len(node.users) == 1 and _is_fixed_norm(node):
         steps, node = [node], node.args[0]
@@ -196,7 +199,7 @@ def never_negative(nodes: Iterable[fx.Node]) -> set[fx.Node]:
         node = waiting[-1]
         op, (floor, _) = facts(node), clamp_bounds(node) or (-math.inf, math.inf)
         inputs = activation_inputs(node) if op.keeps_sign else []
-        unanswered = [value for value in inputs if value not in answers]
+        unanswered = list(filterfalse(answers.__contains__, inputs))
         if unanswered:
             waiting += unanswered
             continue

@@ -52,7 +52,7 @@ def read_record(value: Any) -> OpRecord:
 def ops_of(graphs: Mapping[str, fx.Graph]) -> list[Op]:
     """Every op once: those of the evaluation graph, and those that run only in training."""
     evaluated, trained = ops_by_name(graphs["eval"]), ops_by_name(graphs["train"]) if "train" in graphs else {}
-    return list(map(op_of, (evaluated | {name: trained[name] for name in trained if name not in evaluated}).values()))
+    return list(map(op_of, (evaluated | trained | evaluated).values()))  # in this order, and those of evaluation count
 
 
 def recorded_ops(program: "Program") -> list[OpRecord]:
