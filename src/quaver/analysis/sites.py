@@ -19,7 +19,7 @@ from quaver.graph.nodes import (
     stored_weight,
 )
 from quaver.graph.patterns import fused_output
-from quaver.grid import Grid
+from quaver.grid import BYTE, Grid, asymmetric_grid
 from quaver.program import EVAL, Program
 from quaver.program.quantized_tensors import numbered, quantized_tensors
 from quaver.program.views import read
@@ -95,7 +95,8 @@ def _frozen(program: Program) -> Iterator[Site]:
         if tensor.moved_from is None:
             name = numbered(f"{tensor.maker_name}.output" if is_op(tensor.maker) else tensor.maker_name, taken)
             taken.add(name)
-            grid = Grid(tensor.high.bit_length() + (tensor.low < 0), tensor.low < 0, narrow=False)
+            bits = tensor.high.bit_length() + (tensor.low < 0)
+            grid = Grid(bits, tensor.low < 0, narrow=False) if bits <= BYTE else asymmetric_grid(-tensor.low)
             yield Site(name, name, 0, True, tensor.dequantize, grid, tensor.step * tensor.high)
 
 

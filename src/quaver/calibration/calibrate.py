@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from quaver.analysis.given import on_its_device, prepared, said_of_images, split
+from quaver.calibration.asymmetry import skewed
 from quaver.calibration.batch_norm import reestimate
 from quaver.calibration.bias_correction import can_correct, correct_bias
 from quaver.calibration.equalization import equalize
@@ -20,6 +21,7 @@ from quaver.calibration.rounding import round_by_output
 from quaver.calibration.sweep import Sweep
 from quaver.calibration.weight_ranges import begin, search_thresholds
 from quaver.config import QuantConfig
+from quaver.engines import ENGINES
 from quaver.errors import ConfigError, InputError, StageError
 from quaver.graph.nodes import calls, is_fake_quant, quantizer_of
 from quaver.program import EVAL, Program, Stage
@@ -66,6 +68,7 @@ def calibrate(
             f"calibrate: the program is {placed.stage.value}, so its ranges are fixed. Give the float or the prepared one."
         )
     _refuse_other_dtypes(placed)
+    _refuse_other_engines(placed, chosen)
     images = on_its_device(placed, images)
     program = copy.deepcopy(placed.clone() if placed.for_test else placed)
     nn.Module.train(program, False)  # without a word on ranges that are yet to be found
@@ -119,6 +122,13 @@ def _refuse_other_dtypes(program: Program) -> None:
         )
 
 
+def _refuse_other_engines(program: Program, options: CalibrationOptions) -> None:
+    engine = ENGINES[program.placements.target]
+    if options.asymmetric and not engine.asymmetric:
+        able = ", ".join(name for name, other in ENGINES.items() if other.asymmetric)
+        raise ConfigError(f"calibrate: asymmetric: {engine.title} is not known to take it exactly. Targets that do: {able}.")
+
+
 class _Calibration:
     """A program that is being calibrated: what was seen of its tensors, and the sweep that changes its layers in order."""
 
@@ -132,7 +142,7 @@ class _Calibration:
             if self.options.equalize:
                 equalize(self.program, self.batches)
             self.seen, largest = look(self.program, self.batches, lambda done: self.tell("ranges", done, len(self.batches)))
-        self.thresholds = {title: self._threshold(tensors) for title, tensors in self.seen.items()}
+        self.thresholds = {title: self._threshold(title, tensors) for title, tensors in self.seen.items()}
         for title, threshold in self.thresholds.items():
             give(self.program, self.seen[title], threshold)
         self._refuse_unseen()
@@ -143,8 +153,9 @@ class _Calibration:
         for done, _ in enumerate(self.sweep.run(self.visit)):
             self.tell("layers", done + 1, total)
 
-    def _threshold(self, tensors: list[Seen]) -> float:
-        return largest_of(tensors) if self.options.ranges == "largest" else nearest_tensor(tensors)
+    def _threshold(self, title: str, tensors: list[Seen]) -> float:
+        threshold = largest_of(tensors) if self.options.ranges == "largest" else nearest_tensor(tensors)
+        return skewed(self.program, title, tensors, threshold) if self.options.asymmetric else threshold
 
     def _refuse_unseen(self) -> None:
         unseen = self.program.unseen()

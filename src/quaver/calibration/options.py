@@ -21,6 +21,9 @@ class CalibrationOptions(Checked):
         one_of(*RANGES),
         "Whose error ranges of activations keep small: the tensor's, its readers' (output), nobody's (largest).",
     )
+    asymmetric: bool = option(
+        False, boolean(), "Give tensors that hardly go below zero (SiLU, GELU) a zero point of their own, where it wins."
+    )
     equalize: bool = option(True, boolean(), "Make channels alike between two layers, where that promises less noise.")
     search_weights: bool = option(False, boolean(), "Search thresholds of weights by the output's error.")
     round_weights: bool | None = option(

@@ -28,11 +28,12 @@ CANDIDATES = np.geomspace(1.0, 0.05, 60)
 
 @dataclass(frozen=True)
 class Seen:
-    """A tensor over all images: how its values are spread, and the largest."""
+    """A tensor over all images: how its values are spread, the largest, without its sign, and the smallest."""
 
     site: Site
     histogram: Histogram
     largest: float
+    smallest: float
 
 
 def look(
@@ -57,7 +58,8 @@ def look(
         tally = accumulator.tallies[site.name]
         if tally.state:
             histogram = tally.counts.done(tally.smallest, tally.largest)
-            seen_by_quantizer[site.quantizer].append(Seen(site, histogram, max(tally.largest, -tally.smallest)))
+            largest = max(tally.largest, -tally.smallest)
+            seen_by_quantizer[site.quantizer].append(Seen(site, histogram, largest, tally.smallest))
     return dict(seen_by_quantizer), max(sizes)
 
 
@@ -83,7 +85,12 @@ def _noise(tensor: Seen, threshold: float) -> float:
     less there is to gain by clipping. With these factors the network errs less than with others, and than with none.
     """
     grid = grid_of(tensor)
-    return tensor.histogram.noise(threshold, grid, 2.0 ** (grid.bits - 2))
+    return tensor.histogram.noise(threshold, grid, clipping_of(grid))
+
+
+def clipping_of(grid: Grid) -> float:
+    """How many times an error of clipping counts."""
+    return 2.0 ** (grid.bits - 2)
 
 
 def grid_of(tensor: Seen) -> Grid:

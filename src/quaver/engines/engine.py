@@ -39,7 +39,8 @@ class Engine:
     ``op_types``: what it runs in int8. ``unsigned``: it takes 0 … 255 for tensors that cannot be negative (or has the same
     grid, shifted). ``fuses_add``: it computes a convolution and the addition behind it in one step, on the unrounded sum; a
     quantizer between the two would be simulated and never executed. ``rounds_products``: it computes a product on integers
-    only where the result is quantized at once. ``rounds_as_written``: it executes each rounding of the file, between a
+    only where the result is quantized at once. ``asymmetric``: convolutions take tensors whose zero point is any, at no
+    cost. ``rounds_as_written``: it executes each rounding of the file, between a
     convolution and the addition behind it, too. ``saturates``: on some processors it adds two products in 16 bits.
 
     ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``has_rules``: it is known what it
@@ -63,6 +64,7 @@ class Engine:
     unsigned = True
     fuses_add = False
     rounds_products = False
+    asymmetric = False
     rounds_as_written = False
     shows_inside = False
     tells_layers = False

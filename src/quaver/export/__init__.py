@@ -17,11 +17,13 @@ from quaver.export.other_engine import cost_of_moving
 from quaver.export.provenance import carried, checksums, origin_of
 from quaver.export.run_script import run_script
 from quaver.files import writing
+from quaver.grid import Grid
 from quaver.image_input import ImageInput
 from quaver.passes.convert_to_int8 import ConvertToInt8Pass
 from quaver.preprocessing import Preprocessing
 from quaver.program import Program, Stage
 from quaver.program.finite import refuse_not_finite
+from quaver.program.quantized_tensors import quantized_tensors
 from quaver.runtime import Runner
 from quaver.runtime.artefact import checksum, provenance_file, script_file
 from quaver.runtime.publishing import draft_in, publish
@@ -113,7 +115,20 @@ def form_for(program: Program, engine: Engine) -> Program:
         raise StageError("export: the program still trains. Call quaver.convert first, and export what it gives.")
     refuse_other_floats(program)
     refuse_not_finite(program)
+    refuse_asymmetric(program, engine)
     return engine.form(ConvertToInt8Pass().apply(program) if program.stage is Stage.FROZEN else program)
+
+
+def refuse_asymmetric(program: Program, engine: Engine) -> None:
+    """Say which tensor has a zero point that the engine is not known to take exactly."""
+    if engine.asymmetric or program.stage is Stage.FLOAT:
+        return
+    for tensor in quantized_tensors(program):
+        if tensor.low < 0 and tensor.high > Grid(8).high:
+            raise EngineError(
+                f"export to {engine.name}: {tensor.name!r} was calibrated with asymmetric=True, for "
+                f"{ENGINES[program.placements.target].title}. Calibrate without it for {engine.title}."
+            )
 
 
 def refuse_other_floats(program: Program) -> None:

@@ -11,7 +11,12 @@ quantized = torch.ops.quantized_decomposed
 
 
 def quantize_dequantize(graph: fx.Graph, x: fx.Node, scale: float, grid: Grid) -> fx.Node:
-    """Two nodes that round ``x`` to the grid and back; unsigned grids are uint8, signed ones int8, both with zero at 0."""
+    """Two nodes that round ``x`` to the grid and back; unsigned grids are uint8, signed ones int8, both with zero at 0.
+
+    An asymmetric one is uint8, with its smallest integer at 0.
+    """
+    if grid.is_asymmetric:
+        return pair(graph, x, (scale, grid.zero_point, 0, grid.high - grid.low, torch.uint8))
     dtype = torch.int8 if grid.signed else torch.uint8
     return pair(graph, x, (scale, 0, grid.low, grid.high, dtype))
 

@@ -98,8 +98,8 @@ class Norm(NamedTuple):
 class Stored:
     """How an engine stores a tensor, and in what it counts what it rounds; found by measuring, see ``docs/design.md``.
 
-    ``shifted``: signed integers start at 0, 128 added, as convolutions read them; what is only added, multiplied with
-    another tensor, pooled or moved is not shifted.
+    ``shifted``: signed integers start at 0, 128 added (`Grid.zero_point`), as convolutions read them; what is only added,
+    multiplied with another tensor, pooled or moved is not shifted.
     ``unit``: the tensor to be rounded is counted in steps of this size, as what was added to a convolution is in steps of
     the shortcut; None for real numbers. ``fused_add``: that shortcut was stored shifted, or added inside the convolution.
     """
@@ -117,10 +117,10 @@ def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tens
     for that here), and takes 128 off again. With a unit, the ends of the range are brought into its steps first.
     """
     scale = torch.as_tensor(scale, dtype=torch.float32, device=x.device)
-    whole = (-128, 127) if grid.signed else (0, 255)
+    whole = (-grid.zero_point, 255 - grid.zero_point) if grid.signed else (0, 255)
     if how.norm is not None and (grid.low, grid.high) == whole:
         return _behind_norm(how.norm, scale, grid)
-    factor, shift = 1 / scale, torch.full_like(scale, 128)
+    factor, shift = 1 / scale, torch.full_like(scale, grid.zero_point)
     if how.unit is not None:
         low, high = whole
         # a tensor: CUDA divides by a number as by no tensor, it multiplies with the reciprocal
@@ -133,7 +133,7 @@ def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tens
     if not (grid.signed and how.shifted):
         return (x * factor).round_().clamp_(grid.low, grid.high)
     shifted = (x.double() * factor.double() + shift.double()).float()
-    return shifted.round_().sub_(128).clamp_(grid.low, grid.high)
+    return shifted.round_().sub_(grid.zero_point).clamp_(grid.low, grid.high)
 
 
 SMALLEST_FACTOR = 1e-20

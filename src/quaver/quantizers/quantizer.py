@@ -1,5 +1,6 @@
 """What every quantizer is: a range, a grid, and two switches."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypedDict, Unpack
 
@@ -26,6 +27,7 @@ class Common(TypedDict, total=False):
     pass_through: bool
     tensors: int
     pairs: int | None
+    ends: Sequence[int] | None
 
 
 class Quantizer(nn.Module):
@@ -54,7 +56,8 @@ class Quantizer(nn.Module):
 
     def __init__(self, bits: int = 8, **options: Unpack[Common]) -> None:
         super().__init__()
-        self.grid = Grid(bits, options.get("signed", True), options.get("narrow", True))
+        low, high = options.get("ends") or (0, 0)
+        self.grid = Grid(bits, options.get("signed", True), options.get("narrow", True), (low, high) if high else None)
         self.pass_through = options.get("pass_through", False)
         self.tensors = options.get("tensors", 1)
         self.pairs = options.get("pairs")
@@ -286,6 +289,7 @@ class Quantizer(nn.Module):
             "pass_through": self.pass_through,
             "tensors": self.tensors,
             "pairs": self.pairs,
+            **({"ends": [self.grid.low, self.grid.high]} if self.grid.is_asymmetric else {}),
         }
 
     def extra_repr(self) -> str:

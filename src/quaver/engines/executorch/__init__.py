@@ -19,6 +19,7 @@ class ExecuTorch(Engine):
     reads = (".pte",)
     folder = "mobile"
     takes_bytes = True
+    asymmetric = True
     op_types = (
         *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "elementwise_add", "elementwise_mul", "pool2d", "mean"),
         *("concat", "flatten", "reshape", "transpose", "slice", "assign"),

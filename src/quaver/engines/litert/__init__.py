@@ -19,6 +19,7 @@ class LiteRT(Engine):
     reads = (".tflite",)
     folder = "mobile"
     takes_bytes = True
+    asymmetric = True
     input_layouts = ("nchw", "nhwc")
     op_types = (
         *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "elementwise_add", "elementwise_mul", "pool2d", "mean"),

@@ -22,6 +22,7 @@ class ONNXRuntime(Engine):
     )
     rounds_products = True
     takes_bytes = True
+    asymmetric = True
     scales_images = True
     saturates = True
     shows_inside = True

@@ -22,6 +22,7 @@ class OpenVINO(Engine):
         "pixel_shuffle",
     )
     fuses_add = True
+    asymmetric = True
     takes_bytes = True
     scales_images = True
     saturates = True

@@ -162,7 +162,7 @@ def is_linear(value: ir.Value | None) -> bool:
 
 
 def _store_signed_from_zero(model: ov.Model) -> None:
-    """Write signed tensors that convolutions read as 0 … 255 less 128: ``FakeQuantize(x) − 128·step``.
+    """Write signed tensors that convolutions read as 0 … 255 less their zero point: ``FakeQuantize(x) − 128·step``.
 
     OpenVINO stores them so by itself, 128 added before it rounds, where convolutions take unsigned integers only. With AMX
     (or AVX2-VNNI-2) it would keep them signed and round without the 128, which is another integer once in some hundred
@@ -174,7 +174,8 @@ def _store_signed_from_zero(model: ov.Model) -> None:
         if not is_fixed or low.data.min() >= 0 or not _reaches_convolution(rounding):
             continue
         step = (high.data - low.data) / np.float32(255)
-        ends = [ops.constant(value) for value in (np.zeros_like(step), step * np.float32(255), step * np.float32(128))]
+        zero_point = np.rint(-low.data / step)
+        ends = [ops.constant(value) for value in (np.zeros_like(step), step * np.float32(255), step * zero_point)]
         unsigned = ops.fake_quantize(*(rounding.input_value(place) for place in range(3)), *ends[:2], 256)
         signed = ops.subtract(unsigned, ends[2])
         name, output = rounding.get_friendly_name(), rounding.output(0)
