@@ -33,6 +33,7 @@ OPS = {
     "gathered": lambda x: x[:, torch.tensor([3, 0, 0])] + x[:, :3, torch.tensor([[5]]), torch.tensor([4])],
     "pixels apart": lambda x: F.pixel_unshuffle(x, 2),
     "channels shuffled": lambda x: F.channel_shuffle(x, 2),
+    "overlapping windows": lambda x: x.unfold(2, 3, 2).unfold(3, 4, 1) * 2,
     "patches": lambda x: F.unfold(x, 3, padding=1),
     "bicubic": lambda x: F.interpolate(x, scale_factor=1.7, mode="bicubic"),
     "bicubic, smoothed": lambda x: F.interpolate(x, (4, 9), mode="bicubic", antialias=True),

@@ -66,5 +66,5 @@ def test_an_engine_that_cannot_be_imported_is_said_and_left_out(announced, tmp_p
 
     done = subprocess.run([sys.executable, "-c", code], env=announced, capture_output=True, text=True)
 
-    assert done.stdout.strip() == "['executorch', 'litert', 'onnx', 'openvino', 'tensorrt']"
+    assert done.stdout.strip() == "['executorch', 'litert', 'litert_reference', 'onnx', 'openvino', 'tensorrt']"
     assert "the engine 'lost' cannot be imported" in done.stderr

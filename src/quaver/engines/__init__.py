@@ -14,7 +14,7 @@ from typing import Any
 from quaver.engines.engine import Engine, WriteOptions
 from quaver.errors import EngineError, QuaverWarning
 
-FOLDERS = ["openvino", "onnxruntime", "executorch", "litert", "tensorrt"]
+FOLDERS = ["openvino", "onnxruntime", "executorch", "litert", "litert.reference", "tensorrt"]
 """The engines; to add one is to add its folder and its name here. The first is the default. Another package can bring one,
 too, as an entry point of the group ``quaver.engines``."""
 

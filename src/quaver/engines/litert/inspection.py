@@ -34,8 +34,8 @@ def _dequantized(integers: Array, details: dict[str, Any], order: list[int]) -> 
     return values.transpose(np.argsort(order))
 
 
-def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -> Revealed:
-    """The model with these tensors as further outputs."""
+def reveal(file: Path, names: list[str], threads: int, apart: Collection[str], **options: Any) -> Revealed:
+    """The model with these tensors as further outputs; ``options`` are the interpreter's."""
     content = unsealed(file)
     tensors = facts_in(content)["tensors"]
     model = unpacked(content)
@@ -43,5 +43,5 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     there = [name for name in names if name in tensors]
     own = len(graph.outputs)
     graph.outputs = [*graph.outputs, *(tensors[name][0] for name in there)]
-    run = RevealingRunner(packed(model), threads, [tensors[name] for name in there])
+    run = RevealingRunner(packed(model), threads, [tensors[name] for name in there], **options)
     return Revealed([Part(own, {name: own + place for place, name in enumerate(there)}, run)], set(there))

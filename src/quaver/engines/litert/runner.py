@@ -109,11 +109,11 @@ def facts_in(content: bytes) -> dict[str, Any]:
     raise ValueError("Quaver did not write it")
 
 
-def load(path: Path, threads: int) -> LiteRTRunner:
-    """A runner for ``model.tflite``."""
+def load(path: Path, threads: int, **options: Any) -> LiteRTRunner:
+    """A runner for ``model.tflite``; ``options`` are the interpreter's."""
     content = unsealed(path)
     engine()
     try:
-        return LiteRTRunner(content, threads)
+        return LiteRTRunner(content, threads, **options)
     except (RuntimeError, ValueError, LookupError, TypeError) as error:
         raise StorageError(f"{path}: LiteRT cannot run it: {error}. Export the program again.") from error

@@ -51,6 +51,21 @@ def embedding(t: Translator, node: fx.Node) -> Value:
     return gathered(t, node, t.operand(node.args[0]), t.array(node.args[1]), 0)
 
 
+def unfold(t: Translator, node: fx.Node) -> Value:
+    """Windows of a dimension, one behind the other; their entries become the last dimension."""
+    x = moved(t, node.args[0])
+    x = t.ordered(x, as_given(x.rank))
+    dim, length, step = (argument(node, name) for name in ("dimension", "size", "step"))
+    dim %= x.rank
+    starts = np.arange(0, x.shape[dim] - length + 1, step)
+    numbers = starts[:, None] + np.arange(length)
+    shape = (*x.shape[:dim], *numbers.shape, *x.shape[dim + 1 :])
+    like = Value(Stored(-1, shape, x.stored.dtype), as_given(len(shape)))
+    apart = t.emit("GATHER", [x, t.integers(numbers)], like, t.title(node), x.grid, axis=dim)
+    last = len(shape) - 1
+    return Value(apart.stored, tuple(last if place == dim + 1 else place - (place > dim + 1) for place in range(last + 1)))
+
+
 def flip(t: Translator, node: fx.Node) -> Value:
     """Dimensions from the end to the start."""
     x = moved(t, node.args[0])
@@ -131,6 +146,7 @@ TRANSLATIONS: dict[str, Translation] = {
     **dict.fromkeys(("index", "_unsafe_index"), index),
     "index_select": index_select,
     "embedding": embedding,
+    "unfold": unfold,
     "flip": flip,
     "eq": compared("EQUAL"),
     "ne": compared("NOT_EQUAL"),
