@@ -54,6 +54,15 @@ OPS = {
 }
 
 
+def without_autocast(x):
+    with torch.autocast("cpu", enabled=False):
+        return x.square() + 1
+
+
+OPS["autocast switched off"] = without_autocast
+OPS["a constant of the model"] = lambda x: torch.einsum("nchw,cd->ndhw", x, torch.arange(8.0).view(4, 2))
+
+
 class Op(nn.Module):
     def __init__(self, compute):
         super().__init__()

@@ -1,28 +1,56 @@
 """Ops that LiteRT has no form of, in the smaller ones that PyTorch itself defines them by; these run in float."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from quaver.graph.nodes import facts, packet
+from quaver.program.views import read
 
 aten = torch.ops.aten
 AS_THEY_ARE = ("quantize", "dequantize", "shape", "quantizer")
 
 
 def decompose(module: fx.GraphModule, known: Collection[str]) -> None:
-    """Write every op whose packet is not ``known`` in others; one that PyTorch has no definition of stays as it is."""
+    """Write every op whose packet is not ``known`` in others; one that PyTorch has no definition of stays as it is.
+
+    Nodes know the tensors that they give (``meta["val"]``), but for those that depend on no input.
+    """
     constant: set[fx.Node] = set()  # what a translation computes here and now
+    known_shapes = (node.meta.get("val") for node in module.graph.nodes)
+    mode = next(value.fake_mode for value in known_shapes if isinstance(value, FakeTensor))
     for node in list(module.graph.nodes):
         if node.op == "get_attr" or (node.op == "call_function" and constant.issuperset(node.all_input_nodes)):
             constant.add(node)
         elif is_definable(node) and packet(node) not in known:
-            in_parts(module, node)
+            tensors = [source for source in node.all_input_nodes if isinstance(given_by(source, module, mode), Tensor)]
+            replace(module, node, defined(node, tensors), tensors)
+    module.graph.eliminate_dead_code()
+    module.recompile()
+
+
+def given_by(node: fx.Node, module: fx.GraphModule, mode: FakeTensorMode) -> Any:
+    """What a node gives, as far as shapes go; noted for what depends on no input."""
+    if "val" not in node.meta:
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: given_by(source, module, mode))
+        value: Any = read(module, str(node.target)) if node.op == "get_attr" else node.target(*args, **kwargs)  # type: ignore
+        stays = isinstance(value, FakeTensor) or not isinstance(value, Tensor)
+        node.meta["val"] = value if stays else mode.from_tensor(value)
+    return node.meta["val"]
+
+
+def inline_autocast(module: fx.GraphModule) -> None:
+    """Put what is computed with autocast switched off, a graph of its own, among the other nodes."""
+    for node in list(module.graph.nodes):
+        if node.target is torch.ops.higher_order.wrap_with_autocast and not node.args[2]:
+            inner: Any = module.get_submodule(node.args[4].target)
+            replace(module, node, inner, node.args[5:])
     module.graph.eliminate_dead_code()
     module.recompile()
 
@@ -33,12 +61,10 @@ def is_definable(node: fx.Node) -> bool:
     return isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable and facts(node).kind not in AS_THEY_ARE
 
 
-def in_parts(module: fx.GraphModule, node: fx.Node) -> None:
-    """Put what an op is defined by in its place; its parts have its name."""
-    traced = defined(node)
-    tensors = [source for source in node.all_input_nodes if isinstance(source.meta["val"], Tensor)]
+def replace(module: fx.GraphModule, node: fx.Node, traced: fx.GraphModule, sources: Sequence[fx.Node]) -> None:
+    """Put another graph, of the same ``sources``, in a node's place; its parts have the node's name."""
     given = [part for part in traced.graph.nodes if part.op == "placeholder"]
-    parts: dict[fx.Node, Any] = dict(zip(given, tensors, strict=True))
+    parts: dict[fx.Node, Any] = dict(zip(given, sources, strict=True))
     with module.graph.inserting_before(node):
         for part in traced.graph.nodes:
             if part.op == "get_attr":
@@ -65,9 +91,8 @@ def not_in_place(op: Any) -> Any:
     return getattr(getattr(aten, op._schema.name.split("::")[1].removesuffix("_")), op._overloadname)
 
 
-def defined(node: fx.Node) -> fx.GraphModule:
+def defined(node: fx.Node, tensors: list[fx.Node]) -> fx.GraphModule:
     """An op as PyTorch defines it, for tensors of these shapes."""
-    tensors = [source for source in node.all_input_nodes if isinstance(source.meta["val"], Tensor)]
 
     def run(*values: Tensor) -> Any:
         known = dict(zip(tensors, values, strict=True))

@@ -61,7 +61,7 @@ def unfold(t: Translator, node: fx.Node) -> Value:
     numbers = starts[:, None] + np.arange(length)
     shape = (*x.shape[:dim], *numbers.shape, *x.shape[dim + 1 :])
     like = Value(Stored(-1, shape, x.stored.dtype), as_given(len(shape)))
-    apart = t.emit("GATHER", [x, t.integers(numbers)], like, t.title(node), x.grid, axis=dim)
+    apart = t.emit("GATHER", [x, t.integers(numbers.tolist())], like, t.title(node), x.grid, axis=dim)
     last = len(shape) - 1
     return Value(apart.stored, tuple(last if place == dim + 1 else place - (place > dim + 1) for place in range(last + 1)))
 

@@ -9,7 +9,7 @@ from torch import Tensor, fx
 
 from quaver.engines.engine import WriteOptions
 from quaver.engines.litert import attention, clamps, layers, moves, pointwise, pools, selections
-from quaver.engines.litert.decomposition import decompose
+from quaver.engines.litert.decomposition import decompose, inline_autocast
 from quaver.engines.litert.flatbuffer import File
 from quaver.engines.litert.model_card import NAME as CARD
 from quaver.engines.litert.model_card import model_card, with_labels
@@ -48,6 +48,7 @@ def serialized(program: Program, origin: dict[str, Any], options: WriteOptions |
     module = program.graph_module()
     names = titles(program, module)
     inputs = take_bytes(module, program, options.image, "LiteRT")
+    inline_autocast(module)
     for_xnnpack(module, inputs)
     shapes(module, inputs)
     decompose(module, {*TRANSLATIONS, "getitem"})

@@ -1,9 +1,11 @@
 """The rules of TensorRT's documentation on explicit quantization, each a function that says where an ONNX file breaks it.
 
-The pages that docstrings name are NVIDIA's: *Explicit Quantization* and *Working with Quantized Types*, *ONNX Opset Guide*
-and *Working with Dynamic Shapes* of TensorRT's documentation, `IQuantizeLayer` of its API reference, and *operators.md* of
-ONNX-TensorRT, its parser. A rule in `REFUSED` is one by which TensorRT does not build an engine, or not the one that is
-meant; one in `SLOWER` costs fusions, or tells what a build has to be given.
+The pages that docstrings name are NVIDIA's: *Working with Quantized Types*, *Quantization Workflows* and *Explicit
+Quantization* (its sections on quantized weights, on ONNX, on processing, anchor ``tensorrt-process-qdq``, and on placement,
+anchor ``qdq-placement-recs``), *ONNX Opset Guide* and *Working with Dynamic Shapes* of TensorRT's documentation,
+`IQuantizeLayer` of its API reference, and *operators.md* of ONNX-TensorRT, its parser. The last two sections were at hand
+by their anchors and figures only. A rule in `REFUSED` is one by which TensorRT does not build an engine, or not the one that
+is meant; one in `SLOWER` costs fusions, or tells what a build has to be given.
 """
 
 from collections.abc import Callable, Iterator
@@ -68,7 +70,7 @@ def pairs_and_no_integer_ops(model: ir.Model) -> Broken:
 
 
 def signed_8_bit_integers(model: ir.Model) -> Broken:
-    """*Working with Quantized Types*, supported data types: INT8, signed; the parser refuses uint8."""
+    """*Working with Quantized Types*, supported data types: INT8 is signed; *operators.md*, types of DequantizeLinear."""
     for node in _nodes(model, "QuantizeLinear", "DequantizeLinear"):
         zero = _input(node, 2)
         stored = zero if zero is not None else node.inputs[0] if node.op_type == "DequantizeLinear" else None
@@ -78,7 +80,7 @@ def signed_8_bit_integers(model: ir.Model) -> Broken:
 
 
 def zero_points_of_zero(model: ir.Model) -> Broken:
-    """*Working with Quantized Types*, symmetric quantization; `IQuantizeLayer`: zeroPt holds zeros only."""
+    """*Working with Quantized Types*, approach: symmetric; `IQuantizeLayer`: zeroPt holds zeros only; *operators.md*."""
     for node in _nodes(model, "QuantizeLinear", "DequantizeLinear"):
         zero = _input(node, 2)
         if zero is None:
@@ -101,7 +103,7 @@ def constant_positive_scales(model: ir.Model) -> Broken:
 
 
 def one_scale_per_activation(model: ir.Model) -> Broken:
-    """*Working with Quantized Types*, granularity: INT8 activations per tensor, weights per tensor or per channel."""
+    """*Explicit Quantization*, placement: activations per tensor, weights per channel; *Quantization Workflows*, scaling."""
     for node in _nodes(model, "QuantizeLinear", "DequantizeLinear"):
         if _scales(node) > 1 and not _is_of_weight(node):
             yield node, f"it has {_scales(node)} scales, and an activation takes one"
@@ -164,7 +166,9 @@ def a_scale_per_channel_of_weights(model: ir.Model) -> Broken:
 def a_quantized_shortcut(model: ir.Model) -> Broken:
     """*Explicit Quantization*, placement recommendations: quantize the residual input in skip connections.
 
-    An addition is fused with the layer in front of it, and what the other operand is decides what both write.
+    An addition is fused with the layer in front of it, and what the other operand is decides what both write. A pair on the
+    layer's own output, too, would keep the two apart: NVIDIA's TensorFlow toolkit (*Add Custom QDQ Insertion Case*) calls
+    that suboptimal, and its Model Optimizer puts pairs on the residual branch alone (pull request 425).
     """
     for node in _nodes(model, "Add"):
         layers = [value for value in node.inputs if _ends_quantized_layer(value)]
