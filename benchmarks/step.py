@@ -1,13 +1,22 @@
 """What does a QAT step cost over a float step?
 
     python benchmarks/step.py                       CPU, eager and compiled
-    python benchmarks/step.py --device cuda --batch 256 --size 224 --modes compiled,graphs     bf16 autocast, peak memory
+    python benchmarks/step.py --device cuda --batch 128 --size 224 --modes eager,fused,recorded,compiled,graphs \
+        --models torchvision/mobilenet_v2,torchvision/resnet50,torchvision/mobilenet_v3_large,torchvision/vit_b_16
+    … --precision tf32 --peers fx,swap
 
 Both models train in one process and take turns; medians. A step is forward, loss, backward and SGD with momentum. On an
-accelerator a turn is ten steps, as a training loop runs them: the next one is prepared while the last one computes.
-``graphs`` is compiled and replayed as CUDA graphs, both models.
+accelerator a turn is ten steps, as a training loop runs them: the next one is prepared while the last one computes. The
+precision there is bf16 (autocast) unless ``--precision`` says tf32 or fp32.
+
+``fused`` is eager with QUAVER_FUSED=1, ``recorded`` the same with forward, loss and backward of both models recorded as a
+CUDA graph; ``compiled`` is torch.compile, ``graphs`` that replayed as CUDA graphs, both models. ``start-up`` is making the
+model ready and its first steps, compiling included. ``--peers`` measures others in our place: torch's FX QAT, and layers
+swapped for torch's modules with fake quantizers. A model is a name of the zoo or torchvision/NAME.
 """
 
+import os
+import time
 import warnings
 from collections.abc import Callable
 
@@ -17,27 +26,52 @@ from torch import nn
 
 import quaver
 from measure import Rows, arguments, interleaved, report
-from quaver.models import mobilenet_v1, mobilenet_v2, resnet18
+from quaver.models import build
+from quaver.quantizers.fused import SWITCH
 from quaver.training import compile_training
 
 warnings.filterwarnings("ignore", module="torch")
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # peers
 
-MODELS = {"mobilenet_v1": mobilenet_v1, "mobilenet_v2": mobilenet_v2, "resnet18": resnet18}
+FUSED = ("fused", "recorded")
+WARM_UP = 4
 
 
 def step(
-    model: nn.Module, run: Callable[..., torch.Tensor], images: torch.Tensor, labels: torch.Tensor
+    model: nn.Module, run: Callable[..., torch.Tensor], images: torch.Tensor, labels: torch.Tensor, mode: str, bf16: bool
 ) -> Callable[[], None]:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
-    def job() -> None:
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=images.device.type == "cuda"):
+    def gradients() -> None:
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=bf16, cache_enabled=mode != "recorded"):
             loss = F.cross_entropy(run(images), labels)
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         loss.backward()
+
+    compute = recorded(gradients, model) if mode == "recorded" else gradients
+
+    def job() -> None:
+        os.environ[SWITCH] = str(int(mode in FUSED))
+        compute()
         optimizer.step()
 
     return job
+
+
+def recorded(gradients: Callable[[], None], model: nn.Module) -> Callable[[], None]:
+    """The same, replayed from a CUDA graph; some steps as they are come first, on a stream of their own, as torch asks."""
+    os.environ[SWITCH] = "1"
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(WARM_UP):
+            gradients()
+    torch.cuda.current_stream().wait_stream(beside)
+    model.zero_grad(set_to_none=True)  # so that recording gives the gradients their places
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gradients()
+    return graph.replay
 
 
 def peak_memory(job: Callable[[], None]) -> float:
@@ -49,23 +83,46 @@ def peak_memory(job: Callable[[], None]) -> float:
     return torch.cuda.max_memory_allocated() / 2**20
 
 
+def fx(model: nn.Module, images: torch.Tensor) -> nn.Module:
+    """FX QAT of torch, with its defaults for x86."""
+    from torch.ao.quantization import get_default_qat_qconfig_mapping
+    from torch.ao.quantization.quantize_fx import prepare_qat_fx
+
+    return prepare_qat_fx(model.train(), get_default_qat_qconfig_mapping("x86"), (images,))
+
+
+def swap(model: nn.Module, images: torch.Tensor) -> nn.Module:
+    """Layers swapped for torch's own with fake quantizers of weights and outputs, nothing folded."""
+    from torch.ao.quantization import get_default_qat_qconfig, prepare_qat
+
+    model.qconfig = get_default_qat_qconfig("x86")
+    return prepare_qat(model.train())
+
+
+def ours(model: nn.Module, images: torch.Tensor) -> nn.Module:
+    return quaver.quant_aware(model, example_inputs=(images,)).train()
+
+
+QUANTIZED = {"qat": ours, "fx": fx, "swap": swap}
+
+
 def make(name: str, kind: str, options: object) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     """A model, float or quantized, and a batch for it."""
     device = torch.device(options.device)
     torch.manual_seed(0)
     images = torch.randn(options.batch, 3, options.size, options.size, device=device)
     labels = torch.randint(0, 1000, (options.batch,), device=device)
-    model = MODELS[name]().to(device)
+    model = build(name, num_classes=1000, image_size=options.size).to(device)
     if device.type == "cuda":
         model, images = model.to(memory_format=torch.channels_last), images.to(memory_format=torch.channels_last)
-    return (model if kind == "float" else quaver.quant_aware(model, example_inputs=(images[:2],)).train()), images, labels
+    return (model if kind == "float" else QUANTIZED[kind](model, images[:2]).to(device)), images, labels
 
 
 def prepared(model: nn.Module, kind: str, mode: str) -> Callable[..., torch.Tensor]:
     """The model as it is trained in a mode; the float model with the compiler's own settings, ours with ours."""
-    if mode == "eager":
+    if mode in ("eager", *FUSED):
         return model
-    if kind == "float":
+    if kind != "qat":
         return torch.compile(model, mode="reduce-overhead" if mode == "graphs" else "default")
     return compile_training(model, cuda_graphs=mode == "graphs")
 
@@ -78,38 +135,47 @@ def several(job: Callable[[], None], times: int) -> Callable[[], None]:
     return turn
 
 
-def measure(name: str, mode: str, options: object) -> dict[str, object]:
+def measure(name: str, mode: str, who: str, options: object) -> dict[str, object]:
     """One row: a model's steps, float and quantized, taking turns; each alone on the accelerator for its memory."""
     cuda = options.device == "cuda"
     torch._dynamo.reset()
-    jobs, memory, resident = {}, {}, 0.0
-    for kind in ("float", "qat"):
-        model, images, labels = make(name, kind, options)
-        jobs[kind] = step(model, prepared(model, kind, mode), images, labels)
+    if options.precision != "bf16":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
+    jobs, memory, start_up, resident = {}, {}, {}, 0.0
+    for kind in ("float", who):
+        model, images, labels = make(name, "float" if kind == "float" else kind, options)
+        begin = time.perf_counter()
+        jobs[kind] = step(model, prepared(model, kind, mode), images, labels, mode, options.precision == "bf16")
+        for _ in range(WARM_UP if cuda else 1):
+            jobs[kind]()
         if cuda:
-            for _ in range(4):
-                jobs[kind]()
+            torch.cuda.synchronize()
+        start_up[kind] = time.perf_counter() - begin
+        if cuda:
             memory[kind] = peak_memory(jobs[kind]) - resident
             resident = torch.cuda.memory_allocated() / 2**20  # the float model stays while the other is measured
     steps = 10 if cuda else 1
     turns = {kind: several(job, steps) for kind, job in jobs.items()}
     turn = interleaved(turns, options.rounds, 5 if steps == 1 else 1, torch.cuda.synchronize if cuda else (lambda: None))
     times = {kind: seconds / steps for kind, seconds in turn.items()}
-    row: dict[str, object] = {"model": name, "mode": mode, "float ms": times["float"] * 1e3, "qat ms": times["qat"] * 1e3}
-    row["qat / float"] = times["qat"] / times["float"]
+    row: dict[str, object] = {"model": name, "mode": mode, "who": who, "precision": options.precision}
+    row |= {"float ms": times["float"] * 1e3, "qat ms": times[who] * 1e3, "qat / float": times[who] / times["float"]}
+    row |= {"float start-up s": start_up["float"], "qat start-up s": start_up[who]}
     if cuda:
-        row |= {"float MiB": memory["float"], "qat MiB": memory["qat"], "memory": memory["qat"] / memory["float"]}
+        row |= {"float MiB": memory["float"], "qat MiB": memory[who], "memory": memory[who] / memory["float"]}
     return row
 
 
 def main() -> None:
-    defaults = {"batch": 16, "size": 128, "rounds": 15, "models": "mobilenet_v1,resnet18", "modes": "eager,compiled"}
-    options = arguments(__doc__, device="cpu", **defaults)
-    names, modes = options.models.split(","), options.modes.split(",")
+    defaults = {"batch": 16, "size": 128, "rounds": 15, "models": "MobileNetV1,ResNet18", "modes": "eager,compiled"}
+    options = arguments(__doc__, device="cpu", precision="", peers="", **defaults)
+    options.precision = options.precision or ("bf16" if options.device == "cuda" else "fp32")
+    ways = [(mode, "qat") for mode in options.modes.split(",")]
+    ways += [("eager", peer) for peer in options.peers.split(",") if peer]
     rows: Rows = []
-    for name in names:
-        for mode in modes:
-            rows.append(measure(name, mode, options))
+    for name in options.models.split(","):
+        for mode, who in ways:
+            rows.append(measure(name, mode, who, options))
             print(rows[-1], flush=True)
     where = f"{options.device}, batch {options.batch}, {options.size} x {options.size}"
     report(f"QAT step over float step, {where}", rows, options.json)

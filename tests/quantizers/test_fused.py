@@ -82,7 +82,7 @@ def test_every_rule_and_grid_has_the_bits_of_its_expression(rule, dtype, launche
     for signed, narrow, bits in [(True, False, 8), (False, False, 8), (True, True, 2), (False, True, 5), (True, False, 5)]:
         options = {"signed": signed, "narrow": narrow, "pass_through": bits == 5, **OBSERVING.get(rule, {})}
 
-        assert_same_bits(build(rule, bits=bits, **options), batches(dtype))
+        assert_same_bits(build(rule, bits=bits, **options), batches(dtype, sizes=(1.0, 0.3)))
 
     back = "slope_and_mask" if rule == "learned_step" else "mask_gradient"
     assert {"round_to_grid", back, *(["observe"] if rule in OBSERVING else [])} == set(launched)
