@@ -393,12 +393,22 @@ def test_two_inputs_have_their_names_and_a_fixed_batch_stays_fixed():
     assert [(leaf.name, leaf.shape) for leaf in frozen.signature.tensors] == [("a", (6, 4)), ("y", (6, 5))]
 
 
+def test_examples_are_taken_for_an_input_spec():
+    quanter = quaver.QAT()
+    net = quanter.quantize(nn.Linear(4, 2))
+    net(torch.randn(6, 4))
+
+    frozen = quanter.convert(net.eval(), [torch.zeros(3, 4)])
+
+    assert [(leaf.name, leaf.shape) for leaf in frozen.signature.tensors] == [("input", (None, 4))]
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (None, r"input_spec: takes what the model is called with, such as \[quaver\.InputSpec"),
         ([], r"input_spec: takes what"),
-        ([torch.zeros(1, 3)], r"input_spec: takes what"),
+        (["image"], r"input_spec: takes what"),
         ([quaver.InputSpec([1], name="a"), quaver.InputSpec([1], name="a")], "two inputs have one name: 'a', 'a'"),
     ],
 )

@@ -7,7 +7,7 @@ import quaver
 
 def deploy(program, batch):
     """Convert, export, verify; the last line printed is what the table says."""
-    frozen = quaver.convert(program.eval())
+    frozen = quaver.convert(program.eval()) if program.stage.trains else program
     with TemporaryDirectory() as folder:
         result = quaver.verify(frozen, quaver.export(frozen, folder), [batch])
     print(result)

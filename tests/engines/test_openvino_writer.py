@@ -7,7 +7,15 @@ pytest.importorskip("openvino")
 
 from onnx_models import node, parsed, types
 from quaver.engines.openvino.runner import ov
-from quaver.engines.openvino.writer import NOTHING, _give_biases, ops, pad_apart, scale_apart, weigh_apart
+from quaver.engines.openvino.writer import (
+    NOTHING,
+    _give_biases,
+    _keep_constants_unrounded,
+    ops,
+    pad_apart,
+    scale_apart,
+    weigh_apart,
+)
 from quaver.onnx.editing import array_of
 
 
@@ -138,3 +146,26 @@ def test_two_layers_with_one_weight_get_one_each():
     weights = [node(model, "DequantizeLinear", place).inputs[0] for place in (0, 1)]
     assert weights[0] is not weights[1]
     assert np.array_equal(*map(array_of, weights))
+
+
+@pytest.mark.parametrize("image", [[1.0, -1.0], [np.nan, 2.0], [-np.inf, 2.0]])
+def test_a_rounded_constant_depends_on_the_image_and_stays_what_it_is(image):
+    x, ends = ops.parameter([2], np.float32), [ops.constant(np.float32(end)) for end in (0, 2.55)]
+    queries = ops.broadcast(ops.constant(np.float32(1.5)), ops.shape_of(x))
+    model = ov.Model([ops.fake_quantize(queries, *ends, *ends, 256)], [x], "queries")
+
+    _keep_constants_unrounded(model)
+
+    (rounding,) = [op for op in model.get_ordered_ops() if op.get_type_name() == "FakeQuantize"]
+    assert rounding.input_value(0).get_node().get_type_name() == "Add"
+    (rounded,) = ov.compile_model(model, "CPU")(np.array(image, np.float32)).values()
+    np.testing.assert_array_equal(rounded, np.full(2, np.float32(1.5)))
+
+
+def test_what_is_made_of_the_image_is_rounded_as_it_was():
+    x, ends = ops.parameter([2], np.float32), [ops.constant(np.float32(end)) for end in (0, 2.55)]
+    model = ov.Model([ops.fake_quantize(ops.relu(x), *ends, *ends, 256)], [x], "values")
+
+    _keep_constants_unrounded(model)
+
+    assert "Add" not in [op.get_type_name() for op in model.get_ordered_ops()]

@@ -254,3 +254,39 @@ def test_a_target_that_adds_apart_rounds_the_convolution_before_the_sum(target):
 
 def test_a_target_that_adds_inside_the_convolution_rounds_only_the_other_operand():
     assert branches("openvino") == [[False, True]] * 2
+
+
+class Queries(nn.Module):
+    """The first layers of a detector's decoder: what they read is the same for all images."""
+
+    def __init__(self):
+        super().__init__()
+        self.queries = nn.Parameter(torch.randn(1, 5, 8))
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        queries = self.queries.repeat(x.shape[0], 1, 1)
+        mixed = self.last(x.flatten(2).transpose(1, 2) + x.flatten(2).transpose(1, 2).relu())
+        return self.first(queries) + queries, mixed
+
+
+def test_a_sum_with_what_is_the_same_for_all_images_stays_float():
+    program = quaver.quant_aware(Queries(), example_inputs=(torch.randn(2, 8, 2, 2),))
+
+    sums = {op.name: op for op in program.ops() if op.type == "elementwise_add"}
+
+    assert {name: op.quantized for name, op in sums.items()} == {"elementwise_add": True, "elementwise_add_1": False}
+    assert "the same for all images" in str(sums["elementwise_add_1"].why)
+
+
+def test_layers_that_read_a_constant_run_on_the_engine_as_they_were_trained(tmp_path):
+    pytest.importorskip("openvino")
+    torch.manual_seed(0)
+    program = quaver.quant_aware(Queries(), example_inputs=(torch.randn(2, 8, 2, 2),))
+    program.train()(torch.randn(4, 8, 2, 2))
+    frozen = quaver.convert(program.eval())
+
+    result = quaver.verify(frozen, quaver.export(frozen, tmp_path), [torch.randn(4, 8, 2, 2)])
+
+    assert result.integers_equal == 1
+    assert result.passed

@@ -14,6 +14,7 @@ from torch.fx import traceback
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from quaver.capture.finite_branches import FiniteBranches
 from quaver.capture.inline import inline_no_grad
 from quaver.capture.modules import calls_marked, momenta_as_numbers
 from quaver.capture.other_sizes import OtherSizes, has_sides
@@ -109,6 +110,7 @@ def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool], dynamic: bool) 
         catch_warnings(),
         calls_marked(flat.model),
         momenta_as_numbers(flat.model),
+        FiniteBranches(),
     ):
         filterwarnings("ignore", "The tensor attribute", UserWarning)  # a pruned layer's weight, say: `capture` puts it back
         traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)

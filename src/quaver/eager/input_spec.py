@@ -46,15 +46,25 @@ class InputSpec:
         return torch.zeros([2 if size is None else size for size in self.shape], dtype=self.dtype, device=device)
 
 
+Specs = InputSpec | Tensor | Sequence[InputSpec | Tensor]
+"""What a model takes, described or shown by examples, whose batch may be of any size."""
+
+
 def specs_of(given: Any) -> list[InputSpec]:
-    """What a user gave, as a list: one `InputSpec` or several, at least one, no name twice."""
-    specs = [given] if isinstance(given, InputSpec) else list(given) if isinstance(given, list | tuple) else []
-    if not specs or not all(isinstance(spec, InputSpec) for spec in specs):
+    """What a user gave, as a list: one `InputSpec` or several, or examples; at least one, no name twice."""
+    listed = [given] if isinstance(given, InputSpec | Tensor) else list(given) if isinstance(given, list | tuple) else []
+    described = [_of_example(one) if isinstance(one, Tensor) and one.dim() else one for one in listed]
+    specs = [one for one in described if isinstance(one, InputSpec)]
+    if not specs or len(specs) < len(listed):
         raise InputError(
             "input_spec: takes what the model is called with, such as [quaver.InputSpec([None, 3, 32, 32], 'float32', "
-            f"'image')], not {given!r}."
+            f"'image')] or [images], not {given!r}."
         )
     names = [spec.name for spec in specs if spec.name is not None]
     if len(set(names)) < len(names):
         raise InputError(f"input_spec: two inputs have one name: {', '.join(map(repr, names))}.")
     return specs
+
+
+def _of_example(example: Tensor) -> InputSpec:
+    return InputSpec([None, *example.shape[1:]], example.dtype)

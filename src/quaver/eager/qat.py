@@ -16,7 +16,7 @@ from quaver.config.qat_config import QATConfig
 from quaver.config.scopes import contains
 from quaver.eager.conversion import frozen_program
 from quaver.eager.fast_path import allow_fast_path, leave_fast_path
-from quaver.eager.input_spec import InputSpec, specs_of
+from quaver.eager.input_spec import Specs, specs_of
 from quaver.eager.later_parametrizations import refuse_later_parametrizations
 from quaver.eager.layers_by_name import Named, named_layers
 from quaver.eager.quantized_layers import ROUNDING, WEIGHTED, Swapped, kind_of, swap, swap_back, taken_name
@@ -176,7 +176,7 @@ class QAT:
     def convert(
         self,
         net: nn.Module,
-        input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...],
+        input_spec: Specs,
         batches: Iterable[Any] = (),
     ) -> Program:
         """The model as a frozen program, which computes what ``net.eval()`` computes. The model is left as it was.
@@ -186,9 +186,7 @@ class QAT:
         """
         return frozen_program(_live(net, "convert"), specs_of(input_spec), self.config, batches)
 
-    def save_quantized_model(
-        self, net: nn.Module, path: str | Path, input_spec: InputSpec | list[InputSpec] | tuple[InputSpec, ...]
-    ) -> Path:
+    def save_quantized_model(self, net: nn.Module, path: str | Path, input_spec: Specs) -> Path:
         """Write the model for the engines, with int8 weights: ``model.xml`` (OpenVINO) and ``model.onnx`` in a folder.
 
         ``path`` is the folder, or one of the two files to give them another name. Gives the ``.xml``. If anything fails,

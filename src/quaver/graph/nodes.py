@@ -294,6 +294,15 @@ def reads_parameter(node: fx.Node) -> bool:
     return any(is_parameter(value) for value in node.all_input_nodes)
 
 
+def with_values(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that depend on the values of the inputs, and not on their sizes alone."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op == "placeholder" or (not is_number(node) and any(value in found for value in node.all_input_nodes)):
+            found.add(node)
+    return found
+
+
 def op_types(graph: fx.Graph) -> dict[fx.Node, str]:
     """The types of the ops of a graph as it was captured, in order."""
     types: dict[fx.Node, str] = {}

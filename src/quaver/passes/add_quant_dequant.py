@@ -6,7 +6,7 @@ from torch import fx
 
 from quaver.checking import boolean, names
 from quaver.config.options import like, lists_options, option
-from quaver.graph.nodes import OpNode, reads_parameter, results
+from quaver.graph.nodes import OpNode, reads_parameter, results, with_values
 from quaver.graph.patterns import ends_layer
 from quaver.operators import OP_TYPES, WEIGHTED
 from quaver.passes.placement import Ops
@@ -39,11 +39,14 @@ class AddQuantDequantPass(InputQuantizers):
         """The inputs of the listed ops."""
         plan: Plan = {}
         declined: dict[str, Reason] = {}
+        varying = with_values(next(iter(ops[EVAL].values())).node.graph) if ops[EVAL] else set()
         for name, op in ops[EVAL].items():
             if op.type not in self.quantizable_op_type or name in planned:
                 continue
             if why := self.skipped_by(op) or self.decline(op, ops[TRAIN].get(name)):
                 declined[name] = why
+            elif op.facts.kind != "move" and not varying.issuperset(op.inputs):
+                declined[name] = Because("one of its operands is the same for all images: made of parameters and sizes")
             else:
                 plan[name] = OpPlan(None, dict.fromkeys(self.rounded(op), self.input_options(op)))
         if self.leave_outputs_float:

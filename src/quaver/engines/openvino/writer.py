@@ -24,8 +24,9 @@ ops = ov.opset13
 
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
 TRANSPOSED = ("ConvolutionBackpropData", "GroupConvolutionBackpropData")
-NOTHING = np.float32(1e-30)
-"""A bias that changes no result, and that OpenVINO does not take out as it would a zero."""
+NOTHING = np.float32(1e-35)
+"""A bias that changes no result, not even where a range of zeros has the smallest of steps, and that OpenVINO does not take
+out as it would a zero."""
 MOVES = (
     "DepthToSpace",
     "Pad",
@@ -54,6 +55,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
     except Exception as error:  # OpenVINO's frontends raise classes of their own
         raise EngineError(f"export: OpenVINO cannot read the program: {_last_line(error)}") from error
     converted = _with_every_input(converted, program)
+    _keep_constants_unrounded(converted)
     if options.same_on_amx:
         _store_signed_from_zero(converted)
     round_norms(converted, program)
@@ -159,6 +161,38 @@ def is_linear(value: ir.Value | None) -> bool:
     """Whether a tensor is a matrix product, with what is added to it."""
     sums = made_by(value, "Add")
     return made_by(value, "MatMul") is not None or (sums is not None and any(map(is_linear, sums.inputs)))
+
+
+def _keep_constants_unrounded(model: ov.Model) -> None:
+    """Let OpenVINO round constants that layers read (a detector's queries) when it runs, not when it reads the model.
+
+    It would compute them beforehand, and then not find kernels for the layers behind (seen in 2026.4). So a zero is added
+    that only an image can tell to be one: whether its first value is below zero and above zero.
+    """
+    constants = [
+        op for op in model.get_ordered_ops() if op.get_type_name() == "FakeQuantize" and not _reads_values(op.input_value(0))
+    ]
+    if not constants:
+        return
+    image = model.get_parameters()[0]
+    first = ops.gather(ops.reshape(image, np.array([-1]), False), np.array(0), np.array(0))
+    zero = np.array(0, image.get_element_type().to_dtype())
+    never = ops.convert(ops.logical_and(ops.less(first, zero), ops.greater(first, zero)), "f32")
+    for rounding in constants:
+        rounding.input(0).replace_source_output(ops.add(rounding.input_value(0), never).output(0))
+
+
+def _reads_values(output: ov.Output) -> bool:
+    """Whether a tensor depends on what the model is given, and not on its shape alone."""
+    waiting, seen = [output.get_node()], set()
+    while waiting:
+        op = waiting.pop()
+        if op.get_type_name() == "Parameter":
+            return True
+        if op.get_type_name() != "ShapeOf" and op.get_friendly_name() not in seen:
+            seen.add(op.get_friendly_name())
+            waiting += [value.get_node() for value in op.input_values()]
+    return False
 
 
 def _store_signed_from_zero(model: ov.Model) -> None:
