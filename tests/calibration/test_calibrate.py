@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import quaver
+from needs import need_executorch, need_litert
 from quaver.errors import ConfigError, InputError, StageError
 from tiny import Tiny
 
@@ -88,6 +89,21 @@ def test_the_engine_computes_what_was_calibrated(tmp_path):
     result = quaver.verify(program, quaver.export(quaver.convert(program), tmp_path), [IMAGES])
 
     assert result.passed, result.failures
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["openvino", "onnx", "executorch", "litert"])
+def test_every_engine_computes_from_bytes_what_was_calibrated_and_equalized(target, tmp_path):
+    {"executorch": need_executorch, "litert": need_litert}.get(target, lambda: None)()
+    image = quaver.ImageInput((0.5,) * 3, (0.23,) * 3)
+    photos = np.random.default_rng(0).integers(0, 256, (24, 8, 8, 3)).astype(np.uint8)
+    prepared = torch.from_numpy(image.prepared(photos))
+    program = quaver.calibrate(Depthwise().eval(), [prepared], target=target, **EVERYTHING)
+    file = quaver.export(quaver.convert(program), tmp_path, target=target, image=image)
+
+    result = quaver.verify(program, file, [photos])
+
+    assert (result.passed, result.integers_equal) == (True, 1), result.failures
 
 
 def test_calibration_is_nearer_to_the_float_model_than_the_largest_values():
