@@ -42,6 +42,7 @@ class Engine:
     only where the result is quantized at once. ``asymmetric``: convolutions take tensors whose zero point is any, at no
     cost. ``rounds_as_written``: it executes each rounding of the file, between a
     convolution and the addition behind it, too. ``saturates``: on some processors it adds two products in 16 bits.
+    ``packs_weights``: its files hold weights of 4 bits in 4 bits.
 
     ``shows_inside``: it shows its tensors. ``tells_layers``: it tells what it executes. ``has_rules``: it is known what it
     asks of a file. ``weights``: what the file is called that holds them beside a model, if one does. ``remedy``: what to try
@@ -70,6 +71,7 @@ class Engine:
     tells_layers = False
     has_rules = False
     saturates = False
+    packs_weights = False
     weights = ""
     caveat = ""
     remedy = "Run it on another engine, or install another version of this one."

@@ -14,6 +14,7 @@ from quaver.errors import EngineError, StageError, StorageError
 from quaver.export.acceptance import compare
 from quaver.export.image_refusals import refuse_other_images
 from quaver.export.other_engine import cost_of_moving
+from quaver.export.packed_weights import say_unpacked
 from quaver.export.provenance import carried, checksums, origin_of
 from quaver.export.run_script import run_script
 from quaver.files import writing
@@ -46,8 +47,8 @@ def export(
 
     ``path`` is a folder, or the file itself with the engine's suffix: ``.xml`` (openvino), ``.onnx`` (onnx), ``.pte``
     (executorch) and ``.tflite`` (litert); the last two need the extras of these names. tensorrt reads ``.onnx``, too, in a
-    form of its own. Weights are stored as int8. ``<file>.json`` beside it says where it comes from. If anything fails, what
-    was at ``path`` before is still there, and nothing else.
+    form of its own. Weights are stored as int8, by openvino in 4 bits where they need no more. ``<file>.json`` beside it
+    says where it comes from. If anything fails, what was at ``path`` before is still there, and nothing else.
 
     ``same_on_amx``: an OpenVINO file gives the simulation's bits on processors with AMX, too. Without it, signed tensors
     are stored there as OpenVINO would choose: faster by a tenth or more where there are many, and another integer once in
@@ -92,6 +93,7 @@ def _export_each(program: Program, paths: Mapping[str, str | Path], options: Wri
                 facts = {"moved": cost_of_moving(program, ready, ENGINES[target]), "same_on_amx": options.same_on_amx}
                 _write(ready, own / file.name, ENGINES[target], options, facts)
             files.append(file)
+            say_unpacked(ready, ENGINES[target])
         for folder, draft in drafts.items():
             with writing(folder, _UNTOUCHED):
                 publish(draft)

@@ -26,6 +26,7 @@ class OpenVINO(Engine):
     takes_bytes = True
     scales_images = True
     saturates = True
+    packs_weights = True
     shows_inside = True
     tells_layers = True
     weights = "{stem}.bin"

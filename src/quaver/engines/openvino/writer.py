@@ -60,6 +60,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
         _store_signed_from_zero(converted)
     round_norms(converted, program)
     _give_biases(converted)
+    packed = _pack_small_weights(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
     try:
@@ -69,6 +70,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
         raise OSError(
             f"OpenVINO could not write the file ({_last_line(error)}). Is the disk full? It has {left} left"
         ) from error
+    del packed  # not before the file is written
 
 
 def _last_line(error: Exception) -> str:
@@ -283,6 +285,28 @@ def _hand_over(old: ov.Output, readers: set[ov.Input], new: ov.Output) -> None:
     for reader in readers:
         reader.replace_source_output(new)
     new.set_names(names)
+
+
+def _pack_small_weights(model: ov.Model) -> list[Any]:
+    """Store weights of at most 4 bits two to a byte; OpenVINO makes bytes of them again when it reads the file.
+
+    Gives the memory that the new constants share: it has to live as long as the model.
+    """
+    memory = []
+    for op in model.get_ordered_ops():
+        if op.get_type_name() != "Constant" or op.get_element_type() != ov.Type.i8 or op.data.size < 2:
+            continue
+        integers, readers = op.data, op.output(0).get_target_inputs()
+        if integers.min() < -8 or integers.max() > 7:
+            continue
+        pairs = np.resize(integers.reshape(-1), (-(-integers.size // 2), 2)).astype(np.uint8) & 15
+        memory.append(pairs[:, 0] | pairs[:, 1] << 4)
+        packed = ov.op.Constant(ov.Tensor(memory[-1], ov.Shape(integers.shape), ov.Type.i4))
+        packed.set_friendly_name(op.get_friendly_name())
+        whole = ops.convert(packed, "i8")
+        for reader in readers:
+            reader.replace_source_output(whole.output(0))
+    return memory
 
 
 def _name_by_place(model: ov.Model) -> None:
