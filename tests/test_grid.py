@@ -3,7 +3,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from quaver.errors import ConfigError
-from quaver.grid import BITS, Grid
+from quaver.grid import BITS, Grid, asymmetric_grid
 
 
 @pytest.mark.parametrize(("bits", "high"), [(2, 1), (3, 3), (4, 7), (5, 15), (6, 31), (7, 63), (8, 127)])
@@ -39,3 +39,10 @@ def test_a_grid_cannot_be_changed():
 
     with pytest.raises(FrozenInstanceError, match="bits"):
         grid.bits = 4
+
+
+@pytest.mark.parametrize("zero_point", [0, 128, "20", None])
+def test_an_asymmetric_grid_has_some_integers_below_zero_and_more_above(zero_point):
+    assert (asymmetric_grid(127).low, asymmetric_grid(1).high) == (-127, 254)
+    with pytest.raises(ConfigError, match="takes 1 to 127"):
+        asymmetric_grid(zero_point)

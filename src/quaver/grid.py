@@ -55,4 +55,6 @@ def asymmetric_grid(zero_point: int) -> Grid:
     >>> asymmetric_grid(20).low, asymmetric_grid(20).high
     (-20, 235)
     """
+    if not isinstance(zero_point, int) or not 0 < zero_point < 128:
+        raise ConfigError(f"zero_point={zero_point!r}: an asymmetric grid takes 1 to 127.")
     return Grid(BYTE, narrow=False, ends=(-zero_point, 255 - zero_point))

@@ -22,8 +22,11 @@ def skewed(program: Program, title: str, tensors: list[Seen], threshold: float) 
     least, best = BETTER * tensor.histogram.noise(threshold, SYMMETRIC, clipping_of(SYMMETRIC)), None
     for tried in tensor.largest * CANDIDATES:
         below = -tensor.smallest
-        grid = asymmetric_grid(max(1, math.ceil(255 * below / (tried + below))))
-        noise = tensor.histogram.noise(tried, grid, clipping_of(grid)) if grid.is_asymmetric else math.inf
+        zero_point = max(1, math.ceil(255 * below / (tried + below)))
+        if zero_point > SYMMETRIC.high:
+            continue
+        grid = asymmetric_grid(zero_point)
+        noise = tensor.histogram.noise(tried, grid, clipping_of(grid))
         if noise < least:
             least, best = noise, (grid, float(tried))
     if best is None:

@@ -1,13 +1,12 @@
 """What every quantizer is: a range, a grid, and two switches."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, distributed, nn
 
-from quaver.grid import Grid
+from quaver.grid import Grid, asymmetric_grid
 from quaver.quantizers import fused
 from quaver.quantizers.arithmetic import Stored, fake_quantize, integers_with_gradient, scale_of
 from quaver.quantizers.checked import checked, tried
@@ -27,7 +26,7 @@ class Common(TypedDict, total=False):
     pass_through: bool
     tensors: int
     pairs: int | None
-    ends: Sequence[int] | None
+    zero_point: int | None
 
 
 class Quantizer(nn.Module):
@@ -56,8 +55,9 @@ class Quantizer(nn.Module):
 
     def __init__(self, bits: int = 8, **options: Unpack[Common]) -> None:
         super().__init__()
-        low, high = options.get("ends") or (0, 0)
-        self.grid = Grid(bits, options.get("signed", True), options.get("narrow", True), (low, high) if high else None)
+        self.grid = Grid(bits, options.get("signed", True), options.get("narrow", True))
+        if (zero_point := options.get("zero_point")) is not None:
+            self.grid = asymmetric_grid(zero_point)
         self.pass_through = options.get("pass_through", False)
         self.tensors = options.get("tensors", 1)
         self.pairs = options.get("pairs")
@@ -289,7 +289,7 @@ class Quantizer(nn.Module):
             "pass_through": self.pass_through,
             "tensors": self.tensors,
             "pairs": self.pairs,
-            **({"ends": [self.grid.low, self.grid.high]} if self.grid.is_asymmetric else {}),
+            **({"zero_point": self.grid.zero_point} if self.grid.is_asymmetric else {}),
         }
 
     def extra_repr(self) -> str:
