@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import prune
 
 import quaver
 from quaver.errors import CaptureError, ConversionError, InputError, StageError
@@ -299,7 +300,7 @@ COMPUTED = {
     "parametrized": torch.nn.utils.parametrizations.weight_norm,
     "weight norm": torch.nn.utils.weight_norm,
     "spectral norm": torch.nn.utils.spectral_norm,
-    "pruned": lambda layer: torch.nn.utils.prune.l1_unstructured(layer, "weight", 0.5),
+    "pruned": lambda layer: prune.l1_unstructured(layer, "weight", 0.5),
 }
 
 
