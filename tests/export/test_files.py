@@ -227,3 +227,15 @@ def test_the_draft_that_a_killed_export_left_goes_with_the_next(frozen, tmp_path
     quaver.export(frozen, tmp_path, target="onnx")
 
     assert {path.name for path in tmp_path.iterdir()} == {"model.onnx", "model.onnx.json"}
+
+
+def test_a_file_tells_openvino_itself_to_leave_the_float_inputs_of_int8_layers_alone(tmp_path):
+    openvino = pytest.importorskip("openvino")
+    x = torch.randn(4, 256)
+    qat = quaver.quant_aware(nn.Sequential(nn.Linear(256, 64)), {"quant_weight_only": True}, example_inputs=(x,))
+
+    file = quaver.export(quaver.convert(qat), tmp_path / "model.xml")
+
+    opened = openvino.Core().compile_model(str(file), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    assert opened.get_property("DYNAMIC_QUANTIZATION_GROUP_SIZE") == 0  # processors differ in whether they would round them
+    np.testing.assert_array_equal(opened(x.numpy())[0], quaver.runtime.load(file)(x.numpy()))

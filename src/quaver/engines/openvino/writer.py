@@ -13,7 +13,7 @@ import torch
 
 from quaver.engines.engine import WriteOptions
 from quaver.engines.openvino.norms import round_norms, spell_out_norm
-from quaver.engines.openvino.runner import ov
+from quaver.engines.openvino.runner import EXACT, SAID_IN_THE_FILE, ov
 from quaver.errors import EngineError
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, operand
 from quaver.onnx.image_input import take_bytes
@@ -63,6 +63,8 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
     packed = _pack_small_weights(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
+    for name in SAID_IN_THE_FILE:
+        converted.set_rt_info(EXACT[name], ["runtime_options", name])
     try:
         ov.save_model(converted, path, compress_to_fp16=False)  # batch norm's biases and steps are not ours to round
     except RuntimeError as error:  # its streams do not say why: mostly the disk is full
