@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import traceback
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils import _pytree as pytree
 
 from quaver.capture.finite_branches import FiniteBranches
@@ -103,6 +103,16 @@ def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool], dynamic: bool) 
         for t, is_free in zip(tensors, free, strict=True)
     ]
     shapes = (tuple(dict.fromkeys(several, Dim.AUTO) or None for several in axes),)
+    try:
+        traced = _trace_as_it_is(flat, tensors, shapes)
+    except GuardOnDataDependentSymNode:
+        with FiniteBranches():
+            traced = _trace_as_it_is(flat, tensors, shapes)
+    _free_shapes(traced)
+    return traced
+
+
+def _trace_as_it_is(flat: _Flat, tensors: list[Tensor], shapes: tuple[Any, ...]) -> ExportedProgram:
     # torch's own account of a failed trace stays off the screen: what matters of it goes into the CaptureError
     with (
         traceback.preserve_node_meta(),
@@ -110,12 +120,9 @@ def _trace(flat: _Flat, tensors: list[Tensor], free: list[bool], dynamic: bool) 
         catch_warnings(),
         calls_marked(flat.model),
         momenta_as_numbers(flat.model),
-        FiniteBranches(),
     ):
         filterwarnings("ignore", "The tensor attribute", UserWarning)  # a pruned layer's weight, say: `capture` puts it back
-        traced = torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
-    _free_shapes(traced)
-    return traced
+        return torch.export.export(flat, tuple(tensors), dynamic_shapes=shapes, strict=False)
 
 
 def _free_shapes(traced: ExportedProgram) -> None:
