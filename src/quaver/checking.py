@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any
 
 from quaver.errors import ConfigError
@@ -144,9 +144,16 @@ def shown(value: Any) -> str:
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """`` Did you mean 'x'?`` or nothing."""
-    close = get_close_matches(str(word)[:_SHOWN], list(choices), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    """`` Did you mean 'x'?``, or those that are equally near, or nothing.
+
+    >>> nearest("conv", ["conv1d", "conv2d", "pool2d"])
+    " Did you mean 'conv1d' or 'conv2d'?"
+    """
+    given = str(word)[:_SHOWN]
+    close = get_close_matches(given, list(choices), n=3)
+    likeness = [SequenceMatcher(None, choice, given).ratio() for choice in close]
+    alike = sorted(choice for choice, ratio in zip(close, likeness, strict=True) if ratio == likeness[0])
+    return f" Did you mean {' or '.join(map(repr, alike))}?" if alike else ""
 
 
 def _nearest_value(value: Any, rule: Rule) -> str:

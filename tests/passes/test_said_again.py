@@ -145,7 +145,7 @@ def test_one_type_may_be_a_string(captured):
     assert {op.type for op in quaver.quant_aware(captured, config).ops() if op.quantized} == {"conv2d"}
     assert {op.type for op in by_pass.ops() if op.quantized} == {"depthwise_conv2d"}
     assert QATConfig(quantizable_layer_type="Conv2D").layer_types == ("Conv2d",)
-    with pytest.raises(ConfigError, match=r"quantize_op_types='conv'.*Did you mean 'conv2d'"):
+    with pytest.raises(ConfigError, match=r"quantize_op_types='conv'.*Did you mean 'conv1d' or 'conv2d' or 'conv3d'"):
         quaver.QuantConfig(quantize_op_types="conv")
 
 
