@@ -126,11 +126,12 @@ SPARED = ("zeros", "moving", "type", "in dB", "w dB", "largest", "clipped", "bit
 """Columns that a narrow screen does without, the first of them first."""
 
 
-def show_analysis(console: Console, found: "Analysis", rows: int) -> None:
+def show_analysis(console: Console, analysis: "Analysis", rows: int) -> None:
     """The layers, worst first; what the network scores; what to leave float."""
-    shown = [_cells(found, layer) for layer in found.worst_first()[: rows or None]]
+    shown = [_cells(analysis, layer) for layer in analysis.worst_first()[: rows or None]]
     columns = _columns_for(shown, console.width)
-    table = Table(title=f"{len(shown)} of {len(found.layers)} quantized layers, worst first, over {found.images} images")
+    layers = f"{len(shown)} of {len(analysis.layers)} quantized layers"
+    table = Table(title=f"{layers}, worst first, over {analysis.images} images")
     for column in columns:
         is_name = column == "layer"
         table.add_column(
@@ -145,23 +146,23 @@ def show_analysis(console: Console, found: "Analysis", rows: int) -> None:
     left_out = [column for column in (shown[0] if shown else ()) if column not in columns]
     if left_out:
         console.print(f"No room for {', '.join(left_out)}: a wider window has, and a file or a pipe.")
-    for name, words in found.not_finite().items():
+    for name, words in analysis.not_finite().items():
         console.print(f"[red]{escape(name)}[/]: {words}.")
-    if found.sensitivity is not None:
-        summary = found.sensitivity
+    if analysis.sensitivity is not None:
+        summary = analysis.sensitivity
         console.print(
             f"{summary.measure} on {summary.images} images: float {_score(summary.floating)}, every layer quantized "
             f"{_score(summary.quantized)}.",
         )
         if summary.left_out:
             console.print(f"Images with NaN or Inf, left out of this: {summary.left_out}.")
-    if found.proposal is not None:
-        _show_proposal(console, found)
+    if analysis.proposal is not None:
+        _show_proposal(console, analysis)
 
 
-def _cells(found: "Analysis", layer: "LayerStatistics") -> dict[str, str]:
+def _cells(analysis: "Analysis", layer: "LayerStatistics") -> dict[str, str]:
     """A row of the table, by the columns' titles."""
-    read = [found.tensor(name) for name in layer.inputs]
+    read = [analysis.tensor(name) for name in layer.inputs]
     widest = max(read, key=lambda tensor: tensor.largest, default=None)
     cells = {"layer": layer.name, "type": layer.type, "bits": _bits(layer)}
     cells |= {
@@ -170,12 +171,12 @@ def _cells(found: "Analysis", layer: "LayerStatistics") -> dict[str, str]:
         "clipped": "" if widest is None else f"{widest.clipped:.2%}",
         "zeros": "" if widest is None else f"{widest.zeros:.1%}",
     }
-    if found.knows_weight_noise:
+    if analysis.knows_weight_noise:
         noises = {"in dB": layer.input_sqnr_db, "w dB": layer.weight_sqnr_db, "dB": layer.sqnr_db}
     else:
         noises = {"input dB": layer.sqnr_db}
     cells |= {title: _decibels(noise) for title, noise in noises.items()}
-    return cells if found.sensitivity is None else cells | {"only": _score(layer.only), "without": _score(layer.without)}
+    return cells if analysis.sensitivity is None else cells | {"only": _score(layer.only), "without": _score(layer.without)}
 
 
 def _columns_for(rows: list[dict[str, str]], room: int) -> list[str]:
@@ -190,8 +191,8 @@ def _columns_for(rows: list[dict[str, str]], room: int) -> list[str]:
     return list(widths)
 
 
-def _show_proposal(console: Console, found: "Analysis") -> None:
-    proposal = found.proposal
+def _show_proposal(console: Console, analysis: "Analysis") -> None:
+    proposal = analysis.proposal
     assert proposal is not None
     if not proposal.layers:
         sentence = f"Every layer can be quantized: the drop is at most {proposal.target_drop:.2%}."

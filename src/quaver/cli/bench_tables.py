@@ -65,21 +65,21 @@ def show_layers(console: Console, title: str, executed: list[Layer]) -> None:
     console.print(table)
 
 
-def show_findings(console: Console, found: list[Finding], int8: int, products: int) -> None:
+def show_findings(console: Console, findings: list[Finding], int8: int, products: int) -> None:
     """Why isn't it faster? The longest first, each with what would remove it."""
 
     def say(text: str) -> None:
         console.print(escape(text))
 
     say(f"{int8} of {products} convolutions and matrix products ran in int8.")
-    if not found:
+    if not findings:
         return
     console.print("[bold]Why isn't it faster?[/]")
-    for finding in found[:SHOWN]:
+    for finding in findings[:SHOWN]:
         say(f"{finding.share:6.1%}  {finding.kind} {finding.layer}, {finding.place}: {finding.why}")
         if finding.remedy:
             say(f"        what would remove it: {finding.remedy}")
-    if rest := found[SHOWN:]:
+    if rest := findings[SHOWN:]:
         say(f"{sum(finding.share for finding in rest):6.1%}  {len(rest)} more, shorter each; --json has them all")
 
 

@@ -99,10 +99,10 @@ def show_converted(console: Console, run: TrainingRun, report: dict[str, Any]) -
     fail_where_target_was_missed(console, report)
 
 
-def show_found(console: Console, run: TrainingRun, found: Analysis) -> None:
+def show_found(console: Console, run: TrainingRun, analysis: Analysis) -> None:
     """What an analysis found, as a table and drawn, and how to go on."""
     folder, recipe = run.start.folder, run.components.recipe
-    show_analysis(console, found, rows=20)
+    show_analysis(console, analysis, rows=20)
     page = folder.path / "report.html"
     write_page([folder.path], page)
     weights = ["--pretrained_fp32_model", recipe.pretrained_fp32_model] if recipe.pretrained_fp32_model else []

@@ -121,20 +121,20 @@ class QAT:
         reasons = {named.name: self.why_not(named) for named in weighted if not isinstance(named.layer, Swapped)}
         return {name: reason or "its class has a forward of its own" for name, reason in reasons.items()}
 
-    def why_not(self, found: Named) -> str:
+    def why_not(self, named: Named) -> str:
         """Why a layer is not to be quantized, or nothing."""
-        if found.skipped:
-            return f"{found.skipped} has skip_quant = True"
+        if named.skipped:
+            return f"{named.skipped} has skip_quant = True"
         for pattern in self.config.patterns:
-            if any(contains(name, pattern) for name in found.names):
+            if any(contains(name, pattern) for name in named.names):
                 return f"its name contains the pattern {pattern!r}"
-        if isinstance(found.layer, _OF_QUAVER):
+        if isinstance(named.layer, _OF_QUAVER):
             return "weights alone are quantized" if self.config.quant_weight_only else ""
-        if isinstance(found.layer, NonDynamicallyQuantizableLinear):
+        if isinstance(named.layer, NonDynamicallyQuantizableLinear):
             return "MultiheadAttention reads its weight and never calls it"
         wanted = [getattr(nn, name) for name in self.config.layer_types]
-        if not isinstance(found.layer, tuple(wanted)):
-            return f"{type(found.layer).__name__} is not among the layer types to quantize"
+        if not isinstance(named.layer, tuple(wanted)):
+            return f"{type(named.layer).__name__} is not among the layer types to quantize"
         return ""
 
     # training
@@ -209,23 +209,23 @@ def _live(net: Any, method: str) -> nn.Module:
     return uncompiled(net)
 
 
-def _refuse_what_cannot_be_swapped(found: Named, known: type[nn.Module]) -> None:
-    layer = found.layer
+def _refuse_what_cannot_be_swapped(named: Named, known: type[nn.Module]) -> None:
+    layer = named.layer
     if any(is_lazy(tensor) for tensor in layer.parameters(recurse=False)):
         raise InputError(
-            f"{found.name!r} ({type(layer).__name__}) does not know its shape yet. Run one batch through the model first."
+            f"{named.name!r} ({type(layer).__name__}) does not know its shape yet. Run one batch through the model first."
         )
     taken = taken_name(layer, known)
     if taken:
         raise InputError(
-            f"{found.name!r} ({type(layer).__name__}) has an attribute {taken!r} of its own, a name that a quantized layer "
+            f"{named.name!r} ({type(layer).__name__}) has an attribute {taken!r} of its own, a name that a quantized layer "
             "needs. Rename it, or set skip_quant = True on the layer."
         )
 
 
-def _warn_of_own_forward(found: Named) -> None:
+def _warn_of_own_forward(named: Named) -> None:
     warnings.warn(
-        f"{found.name!r} stays float: {type(found.layer).__name__} has a forward of its own, and what it computes is not "
+        f"{named.name!r} stays float: {type(named.layer).__name__} has a forward of its own, and what it computes is not "
         "known. Let it call the forward of its base class, or set skip_quant = True on it.",
         QuaverWarning,
         stacklevel=3,  # whoever called quantize

@@ -44,10 +44,10 @@ DEFAULT = next(iter(ENGINES.values()))
 
 def packages() -> dict[str, Engine]:
     """The packages that run files, each with the engine that it is; another engine's files may run there, too."""
-    found: dict[str, Engine] = {}
+    engines: dict[str, Engine] = {}
     for engine in ENGINES.values():
-        found.setdefault(engine.package, engine)
-    return found
+        engines.setdefault(engine.package, engine)
+    return engines
 
 
 def by_package(package: str) -> Engine:

@@ -248,14 +248,14 @@ def is_fixed(node: fx.Node) -> bool:
 
 def behind(node: fx.Node) -> dict[fx.Node, None]:
     """A node and all that it is computed from, each after those that it reads."""
-    found: dict[fx.Node, None] = {}
+    ordered: dict[fx.Node, None] = {}
     waiting = [node]
     while waiting:
-        missing = [source for source in waiting[-1].all_input_nodes if source not in found]
+        missing = [source for source in waiting[-1].all_input_nodes if source not in ordered]
         waiting += missing
         if not missing:
-            found[waiting.pop()] = None
-    return found
+            ordered[waiting.pop()] = None
+    return ordered
 
 
 def stored_weight(dequantized: fx.Node) -> fx.Node:
@@ -296,11 +296,11 @@ def reads_parameter(node: fx.Node) -> bool:
 
 def with_values(graph: fx.Graph) -> set[fx.Node]:
     """The nodes that depend on the values of the inputs, and not on their sizes alone."""
-    found: set[fx.Node] = set()
+    dependent: set[fx.Node] = set()
     for node in graph.nodes:
-        if node.op == "placeholder" or (not is_number(node) and any(value in found for value in node.all_input_nodes)):
-            found.add(node)
-    return found
+        if node.op == "placeholder" or (not is_number(node) and any(value in dependent for value in node.all_input_nodes)):
+            dependent.add(node)
+    return dependent
 
 
 def op_types(graph: fx.Graph) -> dict[fx.Node, str]:

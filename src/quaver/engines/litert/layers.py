@@ -109,12 +109,12 @@ def convolved(t: Translator, node: fx.Node, x: Value, window: Window, like: Valu
     x, padding = padded(t, x, window)
     options = window.layer_options(padding)
     if groups > 1 and inputs == 1:
-        found = parameters(t, node, lambda weight: np.moveaxis(weight, 0, -1).reshape(1, *window.kernel, outputs), 3)
+        held = parameters(t, node, lambda weight: np.moveaxis(weight, 0, -1).reshape(1, *window.kernel, outputs), 3)
         op, options["depthMultiplier"] = "DEPTHWISE_CONV_2D", outputs // groups
     else:
-        found = parameters(t, node, lambda weight: np.moveaxis(weight, 1, -1).reshape(outputs, *window.kernel, inputs), 0)
+        held = parameters(t, node, lambda weight: np.moveaxis(weight, 1, -1).reshape(outputs, *window.kernel, inputs), 0)
         op = "CONV_2D"
-    return emit_clamped(t, op, [x, found.weight, found.bias], like, node, found.grid, **options)
+    return emit_clamped(t, op, [x, held.weight, held.bias], like, node, held.grid, **options)
 
 
 def conv_transpose2d(t: Translator, node: fx.Node) -> Value:
@@ -123,8 +123,8 @@ def conv_transpose2d(t: Translator, node: fx.Node) -> Value:
         raise EngineError(
             f"LiteRT: {t.title(node)!r}: a transposed convolution in groups or with dilation has no form in a .tflite file."
         )
-    found = parameters(t, node, lambda weight: weight.transpose(1, 2, 3, 0), 0)
-    x = t.ordered(t.operand(node.args[0], found.grid), channels_last(4))
+    held = parameters(t, node, lambda weight: weight.transpose(1, 2, 3, 0), 0)
+    x = t.ordered(t.operand(node.args[0], held.grid), channels_last(4))
     kernel, stride = shape_of(node.args[1])[2:], two(argument(node, "stride"))
     cut, wanted = two(argument(node, "padding")), shape_of(node)[2:]
     whole = [(have - 1) * step + width for have, step, width in zip(x.shape[2:], stride, kernel, strict=True)]
@@ -133,11 +133,11 @@ def conv_transpose2d(t: Translator, node: fx.Node) -> Value:
             f"LiteRT: {t.title(node)!r}: a transposed convolution with more output_padding than padding has no form in a "
             ".tflite file."
         )
-    shape = (x.shape[0], *whole, found.weight.stored.shape[0])
+    shape = (x.shape[0], *whole, held.weight.stored.shape[0])
     like = Value(Stored(-1, shape, np.dtype(np.float32)), channels_last(4))
     options = {"padding": VALID, "strideH": stride[0], "strideW": stride[1]}
-    operands = [t.integers(list(shape)), found.weight, x, found.bias]
-    result = t.emit("TRANSPOSE_CONV", operands, like, t.title(node), found.grid, **options)
+    operands = [t.integers(list(shape)), held.weight, x, held.bias]
+    result = t.emit("TRANSPOSE_CONV", operands, like, t.title(node), held.grid, **options)
     return cropped(t, result, cut, wanted)
 
 
@@ -154,12 +154,12 @@ def cropped(t: Translator, value: Value, start: list[int], wanted: list[int]) ->
 
 def linear(t: Translator, node: fx.Node) -> Value:
     """A linear layer, of the last dimension."""
-    found = parameters(t, node, np.asarray, 0)
-    x = t.operand(node.args[0], found.grid)
+    held = parameters(t, node, np.asarray, 0)
+    x = t.operand(node.args[0], held.grid)
     x = t.ordered(x, as_given(x.rank))
     like = t.like(node, as_given(x.rank))
-    operands = [x, found.weight, found.bias]
-    return emit_clamped(t, "FULLY_CONNECTED", operands, like, node, found.grid, keepNumDims=x.rank != 2)
+    operands = [x, held.weight, held.bias]
+    return emit_clamped(t, "FULLY_CONNECTED", operands, like, node, held.grid, keepNumDims=x.rank != 2)
 
 
 def matmul(t: Translator, node: fx.Node) -> Value:

@@ -89,10 +89,10 @@ class OpenVINOLowering(Lowering):
             return (self.sums[x][0], alone or self.shifted(rounded), *self.sums[x][1:])
         return (x, alone or self.shifted(rounded))
 
-    def norm(self, found: RoundedNorm) -> fx.Node:
+    def norm(self, pattern: RoundedNorm) -> fx.Node:
         """A batch norm that OpenVINO takes into the rounding behind it, and what it is a norm of."""
-        x, factor, shift = found.tensor, self.call(kernels.no_change, found.tensor), None
-        for step in found.steps:
+        x, factor, shift = pattern.tensor, self.call(kernels.no_change, pattern.tensor), None
+        for step in pattern.steps:
             kernel, constants = fold_of(step)
             folded = self.call(kernel, factor, shift, *map(self.early, constants))
             factor, shift = self.call(operator.getitem, folded, 0), self.call(operator.getitem, folded, 1)

@@ -37,10 +37,10 @@ def round_norms(model: ov.Model, program: Program) -> None:
     OpenVINO does so by itself unless a factor is negative or zero (seen in 2026.4). Written out it is the same for all, and
     as the simulation has it (`quantizers.arithmetic`): signs go ahead, where there are any.
     """
-    found = {port.get_any_name(): op for op in model.get_ordered_ops() for port in op.outputs() if port.get_names()}
+    by_name = {port.get_any_name(): op for op in model.get_ordered_ops() for port in op.outputs() if port.get_names()}
     for tensor in quantized_tensors(program):
         norm = rounded_norm(tensor.quantize.args[0], tensor.low < 0)
-        rounding = _rounding(found.get(rounded_name(tensor.name)))
+        rounding = _rounding(by_name.get(rounded_name(tensor.name)))
         if norm is None or rounding is None or tensor.high - tensor.low != 255:
             continue
         source, factor, shift = rounding.input_value(0), np.float32(1), np.float32(0)
