@@ -1,5 +1,7 @@
 """What the modules of a model were set to when it was captured, and what a graph cannot follow of them."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -123,9 +125,74 @@ def test_a_module_that_differs_by_mode_is_refused_in_another_mode_than_the_progr
 def test_its_rate_is_refused_when_it_changes(program, images):
     program.block.drop_path.rate = 0.5
 
-    with pytest.raises(StageError, match=r"'block\.drop_path\.rate' is 0\.5, and was 0\.25 when .* Set it before capture"):
+    with pytest.raises(StageError, match=r"'block\.drop_path\.rate' is 0\.5, and was 0\.25 when .* capture that"):
         program(images)
     program.block.drop_path.rate = 0.25  # it is shared by nobody
+
+
+class Settings(nn.Module):
+    """Modules that compute by what they are set to, and a scale of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.epoch, self.stage = 1.0, 0, 4
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+        self.norm = nn.InstanceNorm2d(4)
+        self.act = nn.LeakyReLU()
+        self.pool = nn.MaxPool2d(2)
+        self.drop_path = DropPath(0)
+        self.rows = nn.LayerNorm(4)
+        self.unused = nn.AvgPool2d(2)
+
+    def forward(self, x):
+        x = self.drop_path(self.pool(self.act(self.norm(self.conv(x)))))
+        return self.scaled(x) + (self.stage - 4)
+
+    def scaled(self, x):
+        return self.rows(x.flatten(2).mT) * self.scale
+
+
+@pytest.fixture(scope="module")
+def settings():
+    return quaver.capture(Settings(), (torch.zeros(2, 3, 8, 8),))
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        ("conv", "stride", (2, 2)),
+        ("conv", "groups", 3),
+        ("norm", "track_running_stats", True),
+        ("act", "negative_slope", 0.2),
+        ("act", "negative_slope", torch.ones(2)),
+        ("pool", "kernel_size", 4),
+        ("drop_path", "rate", 0.3),  # it gave back what it was given, and has no op
+        ("rows", "eps", 0.1),
+        ("", "scale", 2.0),  # the model's own, read in a method
+    ],
+)
+def test_a_setting_that_the_graph_has_is_refused_when_it_changes(settings, images, module, name, value):
+    program = settings.clone().train()
+    before = program(images)
+    setattr(program.get_submodule(module), name, value)
+
+    place = f"'{module}.{name}'" if module else f"'{name}'"
+    for use in (lambda: program(images), program.eval, program.clone):
+        with pytest.raises(StageError, match=re.escape(place) + r" is .*, and was .* capture that"):
+            use()
+    setattr(program.get_submodule(module), name, getattr(settings.get_submodule(module), name))
+    assert torch.equal(program.train()(images), before)
+
+
+def test_settings_that_change_nothing_may_change(settings, images):
+    program = settings.clone().train()
+    before = program(images)
+    program.epoch = 7  # no forward reads it
+    program.conv.padding = (1, 1)  # as it was
+    program.act.inplace = True
+    program.unused.kernel_size = 3
+
+    assert torch.equal(program(images), before)
 
 
 def test_modules_whose_mode_does_not_matter_may_be_in_any(program, images):

@@ -15,6 +15,7 @@ from quaver.capture.functionalize import functionalize, mark_written
 from quaver.capture.modules import DROPOUTS, ModalModules, classes_in, innermost, note_modules, warn_of_traced_hooks
 from quaver.capture.naming import Naming
 from quaver.capture.other_sizes import common_sides, has_sides
+from quaver.capture.settings import settings_of
 from quaver.capture.tracing import Exported, export
 from quaver.errors import CaptureError, InputError, QuaverWarning
 from quaver.garbage import without_collecting
@@ -106,7 +107,7 @@ def capture_modes(
         view(model),
         graphs,
         Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
-        traced=Traced(all_hooks(model), classes_in(model), modal.settings(model)),
+        traced=Traced(all_hooks(model), classes_in(model), modal.found(), settings_of(model, graphs.values())),
         attributes={name: value for name, value in vars(model).items() if not name.startswith("_")},
     )
     _add_constants(program, exported)

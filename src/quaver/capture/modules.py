@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from math import isfinite
 from typing import Any
 from warnings import warn
 
@@ -123,17 +122,10 @@ class ModalModules:
     def __init__(self, graphs: Mapping[str, fx.Graph], places: Places) -> None:
         self.graphs, self.places = graphs, places
 
-    def settings(self, model: nn.Module) -> dict[str, dict[str, Any]]:
-        """The numbers, such as rates, that each of them holds, by its path; to be asked when ops have their names."""
-        modules = dict(model.named_modules())
-        return {
-            path: {key: value for key, value in vars(modules[path]).items() if type(value) is float and isfinite(value)}
-            for path in sorted(self._found() & (modules.keys() - {""}))
-        }
-
-    def _found(self) -> set[str]:
+    def found(self) -> frozenset[str]:
+        """Their paths; to be asked when ops have their names."""
         if len(self.graphs) < 2:
-            return set()
+            return frozenset()
         ops = list(map(ops_by_name, self.graphs.values()))
         asking = set().union(*map(modules_in, self.graphs.values()))
         calls_of = list(map(ModuleCalls, self.graphs.values()))
@@ -144,7 +136,7 @@ class ModalModules:
             for name, node in here.items()
             if node not in asking and (name not in there or _constants(node) != _constants(there[name]))
         ]
-        return {path for node in apart if (path := self.places[node][0]) in called}
+        return frozenset(path for node in apart if (path := self.places[node][0]) in called)
 
 
 def classes_in(model: nn.Module) -> dict[str, type[nn.Module]]:

@@ -26,7 +26,7 @@ from quaver.program.stage import Stage
 from quaver.program.traced import Traced
 from quaver.program.training_code import TrainingCode
 from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, value_of, view
-from quaver.program.watched_modules import refuse_unheeded, watched_modules
+from quaver.program.watched_modules import refuse_unheeded_modes, refuse_unheeded_settings, watched_modules
 from quaver.quantizers import Quantizer
 
 TRAIN, EVAL = "train", "eval"
@@ -92,9 +92,9 @@ class Program(nn.Module):
         )  # what does not train has modules that only hold tensors
         self._quantizer_optimizer: Any = None
         self._hooks = HookWatch()
-        self._watched = watched_modules(self, self.graphs.values(), self.traced)
         self.attributes = {name: value for name, value in (attributes or {}).items() if not hasattr(self, name)}
         self.__dict__.update(self.attributes)
+        self._watch()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module, but a program's own fields stay its own where the model has a child of that name."""
@@ -125,7 +125,7 @@ class Program(nn.Module):
     def _run(self, mode: str, tensors: Sequence[Tensor], features: tuple[str, ...] = ()) -> Any:
         self._build(mode, features)
         run = self._compiled[mode, features]
-        refuse_unheeded(self._watched, self.training)
+        refuse_unheeded_modes(self._watched, self.training)
         try:
             return run(*tensors)
         except RuntimeError:  # torch cannot tell what view(n, -1) makes of nothing
@@ -136,11 +136,18 @@ class Program(nn.Module):
             a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape)) for a, b in zip(one, two, strict=True)
         ]
 
+    def _watch(self) -> None:
+        self._watched = watched_modules(self, self.graphs.values(), self.traced, self.attributes)
+
     def _find_hooks(self) -> bool:
         return self._hooks.find(self, self.graphs.values(), self.traced.hooks)
 
     def settle(self) -> None:
-        """Write batch norms' eps of now into the graphs, for those who know them by the graphs alone: passes and files."""
+        """Write batch norms' eps of now into the graphs, for those who know them by the graphs alone: passes and files.
+
+        Settings that a graph cannot have are refused.
+        """
+        refuse_unheeded_settings(self, self._watched)
         settle_eps(self, *self.graphs.values())
 
     def forget_code(self) -> None:
@@ -151,8 +158,9 @@ class Program(nn.Module):
     def _build(self, mode: str, features: tuple[str, ...] = ()) -> bool:
         """Turn a graph into code, once; ``torch.compile`` runs this instead of tracing it, and finds only the code.
 
-        Hooks are looked for each time; those that are registered after it compiled, ``torch.compile`` sees in no module.
+        Hooks are looked for each time, and settings; those that come after it compiled, ``torch.compile`` sees in no module.
         """
+        refuse_unheeded_settings(self, self._watched)
         if self._hooks.is_due() and self._find_hooks():
             self.forget_code()
         if (mode, features) not in self._compiled:
@@ -223,7 +231,8 @@ class Program(nn.Module):
             for node, _, module in live_modules(self, self.graphs[TRAIN]):
                 if not is_training(node):  # the model's own train() left it so, or quaver.freeze_batch_norm did
                     module.eval()
-        self._watched = watched_modules(self, self.graphs.values(), self.traced)  # some may have taken the place of others
+        self._watch()  # some may have taken the place of others
+        refuse_unheeded_settings(self, self._watched)
         return self
 
     def clone(self, for_test: bool = False) -> "Program":

@@ -141,7 +141,7 @@ def _describe(program: Program) -> dict[str, Any]:
         "results": {mode: encode_structure(spec) for mode, spec in signature.out_specs.items()},
         "quantizers": quantizers,
         "modules": describe_modules(program, program.graphs.values()),
-        "modal": program.traced.settings,
+        "modal": {path: {} for path in sorted(program.traced.modal)},
         "placements": placements,
         "records": [asdict(record) for record in program.records],
         **({"preprocessing": program.preprocessing.record()} if program.preprocessing is not None else {}),
@@ -187,7 +187,7 @@ def _rebuild(body: dict[str, Any], tensors: dict[str, Tensor]) -> Program:
         history=decoded(tuple[PassApplied, ...], body["history"]),
         for_test=bool(body["for_test"]),
         preprocessing=decoded(Preprocessing | None, body.get("preprocessing")),
-        traced=Traced(settings=decoded(dict[str, dict[str, float]], body.get("modal", {}))),
+        traced=Traced(modal=frozenset(decoded(dict[str, dict[str, float]], body.get("modal", {})))),
     )
     _refuse_misfits(program)
     _try_out(program)
