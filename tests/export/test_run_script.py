@@ -92,6 +92,21 @@ def test_the_file_and_its_json_say_how_images_are_prepared(program, tmp_path):
     assert (beside["crop"], beside["labels"]) == ("center", ["cat", "dog"])
 
 
+def test_a_file_written_anew_without_preprocessing_has_no_lines_of_the_old_one_beside_it(program, tmp_path):
+    file = quaver.export(program, tmp_path, target="onnx")
+    script = tmp_path / "model.onnx.py"
+    assert script.exists()
+    unknown = program.clone()
+    unknown.preprocessing = None
+
+    quaver.export(unknown, file, target="onnx")
+    assert not script.exists()
+
+    script.write_text("print('mine')")
+    quaver.export(unknown, file, target="onnx")
+    assert script.read_text() == "print('mine')"
+
+
 def test_another_preprocessing_than_the_programs_images_is_refused(program, tmp_path):
     larger = quaver.Preprocessing((32, 32), (0.5,) * 3, (0.5,) * 3)
 

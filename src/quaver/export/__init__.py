@@ -16,7 +16,7 @@ from quaver.export.image_refusals import refuse_other_images
 from quaver.export.other_engine import cost_of_moving
 from quaver.export.packed_weights import say_unpacked
 from quaver.export.provenance import carried, checksums, origin_of
-from quaver.export.run_script import run_script
+from quaver.export.run_script import remove_run_script, run_script
 from quaver.files import writing
 from quaver.grid import Grid
 from quaver.image_input import ImageInput
@@ -82,6 +82,7 @@ def export_each(
 def _export_each(program: Program, paths: Mapping[str, str | Path], options: WriteOptions) -> list[Path]:
     drafts: dict[Path, Path] = {}
     files: list[Path] = []
+    without: list[Path] = []
     with ExitStack() as stack:
         for target, path in paths.items():
             file, ready = _checked(program, path, target, options)
@@ -93,10 +94,14 @@ def _export_each(program: Program, paths: Mapping[str, str | Path], options: Wri
                 facts = {"moved": cost_of_moving(program, ready, ENGINES[target]), "same_on_amx": options.same_on_amx}
                 _write(ready, own / file.name, ENGINES[target], options, facts)
             files.append(file)
+            if not script_file(own / file.name).exists():
+                without.append(script_file(file))
             say_unpacked(ready, ENGINES[target])
         for folder, draft in drafts.items():
             with writing(folder, _UNTOUCHED):
                 publish(draft)
+    for script in without:
+        remove_run_script(script)
     return files
 
 

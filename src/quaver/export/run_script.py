@@ -1,5 +1,6 @@
 """A few lines of Python that run a file on an image, with the engine's own package and none of ours."""
 
+from pathlib import Path
 from typing import Any
 
 from quaver.engines import Engine
@@ -63,3 +64,10 @@ def run_script(name: str, engine: Engine, origin: dict[str, Any]) -> str:
         _END,
     ]
     return "".join(parts)
+
+
+def remove_run_script(script: Path) -> None:
+    """Remove the lines beside a file that was written anew without them: they are of another. What is not ours stays."""
+    ours = _HEAD[: _HEAD.index("{title}")].format(name=script.stem).encode()
+    if script.is_file() and script.read_bytes().startswith(ours):
+        script.unlink()
