@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import quaver
-from quaver.program.reason import ONLY_IN_TRAINING, Folded
+from quaver.program.reason import ONLY_IN_TRAINING, READ_BY_NOBODY, Folded
 
 STAGES = ["float", "prepared", "trained", "frozen", "int8", "mobile", "view"]
 
@@ -28,7 +28,10 @@ def test_a_float_op_says_why_and_a_quantized_one_has_thresholds(stages, stage):
 
 
 def test_before_quantization_every_op_says_so(program):
-    assert {op.reason for op in program.ops()} == {"the program is not quantized yet"}
+    reasons = {op.name: op.reason for op in program.ops()}
+
+    assert reasons.pop("dropout") == "runs only in training"
+    assert set(reasons.values()) == {"the program is not quantized yet"}
 
 
 def test_reasons_name_the_op_that_computes_another(trained):
@@ -85,6 +88,28 @@ def test_the_headline_counts_layers_first_and_then_the_rest(program, trained):
     assert sum(int(part.split()[0]) for part in first.split(": ")[1].split(", ")) == len(deployed) < len(trained.ops())
     assert str(program).splitlines()[0].startswith("Program (float): 0 of 4 convolutions and linear layers in int8, ")
     assert "folded" not in str(program).splitlines()[0]
+
+
+def test_an_op_that_nobody_reads_says_so_and_is_no_layer_of_the_headline():
+    class Unread(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.unread, self.learning = (nn.Conv2d(3, 3, 1) for _ in range(3))
+            self.norm = nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            self.unread(x).relu()
+            self.norm(self.learning(x))  # which learns statistics
+            return self.conv(x)
+
+    captured = quaver.capture(Unread(), (torch.zeros(2, 3, 8, 8),))
+    for program, int8 in ((captured, 0), (quaver.quant_aware(captured), 1)):
+        reasons = {op.name: op.why for op in program.ops()}
+        headline = str(program).splitlines()[0]
+
+        assert reasons["unread"] == reasons["relu"] == READ_BY_NOBODY
+        assert reasons["learning"] == reasons["norm"] == ONLY_IN_TRAINING
+        assert headline.endswith(f"{int8} of 1 convolutions and linear layers in int8, 2 read by nobody")
 
 
 def test_print_says_that_a_view_is_one(stages):

@@ -25,7 +25,7 @@ from quaver.passes.reasons import why_float
 from quaver.program import EVAL, TRAIN, Placements, Program, Stage
 from quaver.program.placements import Options
 from quaver.program.quantized_tensors import makers_in, tensor_name
-from quaver.program.reason import ONLY_IN_TRAINING, Reason
+from quaver.program.reason import Reason
 from quaver.program.views import set_submodule, value_of
 
 Ops = dict[str, dict[str, OpNode]]
@@ -88,12 +88,11 @@ class _Placing:
         folded = {name: folded_behind(self.ops[EVAL][name].node) for name in self.plan}
         self.observe_outputs({name: (nodes or [self.ops[EVAL][name].node])[-1] for name, nodes in folded.items()})
         self.note_calls()
-        only_trained = [name for name in self.trained if name not in self.ops[EVAL]]
         placements = Placements(
             root=self.root,
             plan=self.plan,
             declined=self.declined,
-            reasons=why_float(self.ops[EVAL], folded, self.declined) | dict.fromkeys(only_trained, ONLY_IN_TRAINING),
+            reasons=why_float(self.ops[EVAL], folded, self.declined),
             quantizers={name: f"{self.root}.{name}" for name in self.modules},
             weights=self.weights,
             roles=dict(self.roles),

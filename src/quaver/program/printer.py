@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from quaver.operators import WEIGHTED
-from quaver.program.reason import ONLY_IN_TRAINING, ComputedWith, Folded
+from quaver.program.reason import ONLY_IN_TRAINING, READ_BY_NOBODY, ComputedWith, Folded
 from quaver.program.record import OpRecord
 
 if TYPE_CHECKING:
@@ -27,12 +27,13 @@ def table(program: "Program") -> str:
 
 def _headline(records: list[OpRecord]) -> str:
     """First what people ask first, whether the layers with most of the work run in int8; then what became of the rest."""
-    deployed = [record for record in records if record.why != ONLY_IN_TRAINING]
+    deployed = [record for record in records if record.why not in (ONLY_IN_TRAINING, READ_BY_NOBODY)]
     layers = [record for record in deployed if record.type in WEIGHTED]
     others = [record for record in deployed if record.type not in WEIGHTED]
     int8 = sum(record.quantized for record in others)
     folded = sum(isinstance(record.why, Folded | ComputedWith) for record in others)
     parts = {"other ops in int8": int8, "folded": folded, "in float": len(others) - int8 - folded}
+    parts["read by nobody"] = sum(record.why == READ_BY_NOBODY for record in records)
     rest = [f"{count} {what}" for what, count in parts.items() if count]
     return ", ".join(
         [f"{sum(record.quantized for record in layers)} of {len(layers)} convolutions and linear layers in int8", *rest]

@@ -74,5 +74,6 @@ class NotListed(Reason):
 
 
 ONLY_IN_TRAINING = Because("runs only in training")
+READ_BY_NOBODY = Because("nothing that the model gives back depends on it")
 READ_IN_FLOAT = Because("no quantized op computes on its output")
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Because, Folded, ComputedWith, SkipPattern, NotListed)}

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from quaver.graph.nodes import Op, op_of, ops_by_name
-from quaver.program.reason import Because, Reason
+from quaver.graph.nodes import Op, calls, op_of, ops_by_name
+from quaver.program.reason import ONLY_IN_TRAINING, READ_BY_NOBODY, Because, Reason
 from quaver.program.stage import Stage
 from quaver.quantizers import Quantizer
 from quaver.records import Figure, decoded
 
 if TYPE_CHECKING:
     from quaver.program.program import Program
+
+_LEARNING = ("batch_norm", "synced_batch_norm", "instance_norm")
+"""Ops that leave statistics in buffers."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,34 @@ def recorded_ops(program: "Program") -> list[OpRecord]:
     thresholds = {name: _threshold(program, name, quantizer) for name, quantizer in quantizers.items()}
     is_float = program.stage is Stage.FLOAT
     unplanned = Because("the program is not quantized yet" if is_float else "no pass was asked to quantize it")
+    reasons = placed.reasons | _left_out(program.graphs)
     records = []
     for op in ops_of(program.graphs):
         quantized = op.name in placed.quantized
-        why = None if quantized else placed.reasons.get(op.name, unplanned)
+        why = None if quantized else reasons.get(op.name, unplanned)
         own = {role: list(thresholds[name]) for role, name in placed.roles.get(op.name, {}).items()}
         records.append(OpRecord(op.name, op.type, op.scope, op.source, quantized, why, own))
     return records
+
+
+def _left_out(graphs: Mapping[str, fx.Graph]) -> dict[str, Reason]:
+    """Why evaluation has no op of these names: training alone needs them, or nobody does."""
+    if "train" not in graphs:
+        return {}
+    evaluated, trained = ops_by_name(graphs["eval"]), ops_by_name(graphs["train"])
+    left_out = {name: node for name, node in trained.items() if name not in evaluated}
+    needed = _needed(graphs["train"]) if left_out else set()
+    return {name: ONLY_IN_TRAINING if node in needed else READ_BY_NOBODY for name, node in left_out.items()}
+
+
+def _needed(graph: fx.Graph) -> set[fx.Node]:
+    """The nodes that outputs are computed from, or what a graph writes: statistics of norms, and the model's buffers."""
+    needed: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        writes = node.op == "output" or calls(node, *_LEARNING) or (node.op == "call_function" and node.is_impure())
+        if writes or not needed.isdisjoint(node.users):
+            needed.add(node)
+    return needed
 
 
 @torch.no_grad()
