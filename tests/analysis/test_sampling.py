@@ -49,20 +49,20 @@ def test_the_order_of_memory_does_not_matter():
 def kept_of(limit, count, size=7):
     reservoir = Reservoir(limit)
     for part in torch.arange(count).split(size):
-        reservoir.offer(part[:, None].float(), part)
+        reservoir.offer([part[:, None].float()], part)
     return reservoir
 
 
 def test_a_reservoir_keeps_no_more_than_its_limit_and_labels_stay_with_images():
     batches = kept_of(20, 500).batches(8)
 
-    assert [len(images) for images, _ in batches] == [8, 8, 4]
-    for images, labels in batches:
+    assert [len(images) for (images,), _ in batches] == [8, 8, 4]
+    for (images,), labels in batches:
         assert torch.equal(images[:, 0].long(), labels)
 
 
 def test_a_reservoir_keeps_everything_there_is_room_for():
-    images, _ = kept_of(100, 30).batches(100)[0]
+    (images,), _ = kept_of(100, 30).batches(100)[0]
 
     assert images[:, 0].tolist() == list(range(30))
 
@@ -78,7 +78,7 @@ def test_a_reservoir_is_the_same_each_time_and_takes_from_the_whole_set():
 def test_a_reservoir_without_labels_has_none():
     reservoir = Reservoir(3)
 
-    reservoir.offer(torch.zeros(5, 2), None)
+    reservoir.offer([torch.zeros(5, 2)], None)
 
     assert reservoir.batches(10)[0][1] is None
 
@@ -89,7 +89,7 @@ def test_a_reservoir_leaves_out_images_that_are_not_finite_and_counts_them(bad):
     images[1, 0] = images[4, 1] = bad
     reservoir = Reservoir(10)
 
-    reservoir.offer(images, torch.arange(6))
+    reservoir.offer([images], torch.arange(6))
 
     assert reservoir.not_finite == 2
     assert reservoir.batches(10)[0][1].tolist() == [0, 2, 3, 5]

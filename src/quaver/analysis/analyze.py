@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from quaver.analysis.analysis import Analysis
 from quaver.analysis.findings import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics
-from quaver.analysis.given import on_its_device, prepared, said_of_images, split
+from quaver.analysis.given import Call, example_call, labels_of, on_its_device, prepared, said_of_images
 from quaver.analysis.initialise import start
 from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.layer_errors import statistics_of_layers
@@ -24,6 +24,7 @@ from quaver.checking import Rule, check, rate, whole
 from quaver.config import QuantConfig
 from quaver.errors import ConfigError, InputError, StageError
 from quaver.program import Program, Stage
+from quaver.program.batches import read_batch
 
 Progress = Callable[[str, int, int | None], None]
 """Told what is being done, how much of it is done, and of how much, if that is known."""
@@ -44,8 +45,10 @@ def analyze(
 ) -> Analysis:
     """Statistics of every quantized tensor, weight and layer, from one pass over ``batches``; nothing is changed.
 
-    A batch is images, or a pair of images and labels. A float model or program is analysed where ``config`` would quantize
-    it; a prepared one with the ranges it has, as the integer network that it is; a frozen one likewise.
+    A batch is images, or a pair of images and labels; for a model with several inputs, a tuple of them or a dict by name
+    stands for the images, and labels may also come last in the tuple, or be called ``labels`` in the dict. A float
+    model or program is analysed where ``config`` would quantize it; a prepared one with the ranges it has, as the integer
+    network that it is; a frozen one likewise.
 
     ``sensitivity_images``: on how many images, drawn from the batches, the network is then run with only each layer
     quantized, and with all others; 0 leaves this out. With ``target_drop`` (0.01 is one point of accuracy) layers to leave
@@ -56,8 +59,8 @@ def analyze(
     check("analyze", given, rules)
     if target_drop is not None and not sensitivity_images:
         raise ConfigError("analyze: target_drop needs accuracies. Give sensitivity_images, such as 512.")
-    examples, batches = _peek(batches)
-    program, is_own = prepared(program_or_model, config, examples, "analyze")
+    example, batches = _peek(program_or_model, batches)
+    program, is_own = prepared(program_or_model, config, example, "analyze")
     if sensitivity_images and not program.stage.trains:
         raise StageError(
             f"analyze: the program is {program.stage.value} and has no float layers to compare with. Analyse the prepared "
@@ -72,8 +75,11 @@ def analyze(
     view = program.clone(for_test=True)
     sites = activations(view)
     accumulator, kept = Accumulator(sites, moving_rate), Reservoir(sensitivity_images)
-    if sensitivity_images and torch.isfinite(examples).all():
-        refuse_not_finite(view, sites, [(on_its_device(view, examples), None)])  # now, not after the pass
+    if sensitivity_images:
+        _refuse_without_batch(view)
+        examples, _ = _read(view, example[0] or example[1])
+        if all(torch.isfinite(tensor).all() for tensor in examples):
+            refuse_not_finite(view, sites, [(examples, None)])  # now, not after the pass
     images = _pass(view, sites, accumulator, kept, batches, on_progress)
     measured = [statistics_of(site, accumulator.tallies[site.name]) for site in sites]
     tensors = [tensor for tensor in measured if tensor is not None]
@@ -112,13 +118,13 @@ def _drop() -> Rule:
     return Rule("a share from 0 to 1, such as 0.01 for one point of accuracy", allows)
 
 
-def _peek(batches: Iterable[Any]) -> tuple[Tensor, Iterable[Any]]:
-    """An example of the images, and all batches."""
+def _peek(model: nn.Module, batches: Iterable[Any]) -> tuple[Call, Iterable[Any]]:
+    """An example of how the model is called, and all batches."""
     rest = iter(batches)
     first = next(rest, None)
     if first is None:
         raise InputError("analyze: no batches were given, so there is nothing to look at.")
-    return split(first, "analyze")[0][:2].clone(), _joined([first], rest)
+    return example_call(model, first, "analyze"), _joined([first], rest)
 
 
 def _joined(first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
@@ -139,15 +145,38 @@ def _pass(
     network = WatchingInterpreter(program, sites, accumulator.look, rounding=not program.unseen())
     images = 0
     for batch in batches:
-        inputs, labels = split(batch, "analyze")
-        inputs = on_its_device(program, inputs)
-        with said_of_images("analyze", inputs):
-            network.outputs(program.signature.flatten((inputs,), {}))
+        inputs, labels = _read(program, batch)
+        count = _images_in(program, inputs)
+        labels = labels_of(labels, count, "analyze")
+        with said_of_images("analyze", inputs[0]):
+            network.outputs(inputs)
         accumulator.end_batch()
         kept.offer(inputs, labels)
-        images += len(inputs)
+        images += count
         on_progress("statistics", accumulator.batches, None)
     return images
+
+
+def _read(program: Program, batch: Any) -> tuple[list[Tensor], Any]:
+    """What the program takes of a batch, where its tensors are, and the labels."""
+    inputs, labels = read_batch(batch, [tensor.name for tensor in program.signature.tensors], "analyze")
+    return [on_its_device(program, tensor) for tensor in program.signature.checked(inputs)], labels
+
+
+def _images_in(program: Program, inputs: list[Tensor]) -> int:
+    """How many images a batch has: the length of the first input that may have any, else of the first."""
+    leaves = program.signature.tensors
+    return len(next((tensor for tensor, leaf in zip(inputs, leaves, strict=True) if leaf.free_batch), inputs[0]))
+
+
+def _refuse_without_batch(program: Program) -> None:
+    """Raise if an input is the same for all images: those drawn from several batches can have no common one."""
+    fixed = [tensor.name for tensor in program.signature.tensors if not tensor.free_batch]
+    if program.signature.dynamic_batch and fixed:
+        raise InputError(
+            f"analyze: input {fixed[0]!r} has no batch dimension, and the sensitivity analysis puts images of several "
+            "batches together. Set sensitivity_images=0."
+        )
 
 
 def with_ranges(program: Program, tensors: list[TensorStatistics]) -> Program:

@@ -1,36 +1,60 @@
 """What a command that looks at images is given: batches in several forms, and a model or a program."""
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from quaver.errors import InputError, StageError
 from quaver.pipeline import quant_aware
 from quaver.program import Program, Stage
+from quaver.program.batches import read_batch, split_batch
 from quaver.quantizers import Quantizer
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""What a model is called with: by position, and by name."""
 
 
 def split(batch: Any, who: str) -> tuple[Tensor, Tensor | None]:
     """Images and labels of a batch, which may be images alone; ``who`` says so where it is neither."""
-    if isinstance(batch, Tensor | np.ndarray):
-        return torch.as_tensor(batch), None
-    if not (isinstance(batch, tuple | list) and len(batch) == 2):
-        raise InputError(f"{who}: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
+    (images,), labels = read_batch(batch, [""], who)
+    return images, labels_of(labels, len(images), who)
+
+
+def labels_of(labels: Any, images: int, who: str) -> Tensor | None:
+    """Labels as a tensor, one for each image."""
     try:
-        images, labels = torch.as_tensor(batch[0]), None if batch[1] is None else torch.as_tensor(batch[1])
+        found = None if labels is None else torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{who}: a batch is a pair of tensors, images and labels; this one is not: {error}.") from error
-    if labels is not None and (labels.dim() == 0 or len(labels) != len(images)):
-        shape = list(labels.shape)
-        raise InputError(f"{who}: a batch has {len(images)} images and labels of shape {shape}. Give each image a label.")
-    return images, labels
+    if found is not None and (found.dim() == 0 or len(found) != images):
+        shape = list(found.shape)
+        raise InputError(f"{who}: a batch has {images} images and labels of shape {shape}. Give each image a label.")
+    return found
 
 
-def prepared(model: nn.Module, config: Any, images: Tensor, who: str) -> tuple[Program, bool]:
+def example_call(model: nn.Module, batch: Any, who: str) -> Call:
+    """How a batch calls the model, with copies of its first two images."""
+    named = inspect.signature(model.forward).parameters.values()
+    needed = [one for one in named if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    takes = len(model.signature.tensors) if isinstance(model, Program) else max(1, len(needed))
+    given, _ = split_batch(batch, takes, who)
+    if isinstance(given, tuple):
+        return tuple(_first_two(value) for value in given), {}
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in named)
+    names = [name for name in given if takes_any or name in {one.name for one in named}]
+    return (), {name: _first_two(given[name]) for name in names}
+
+
+def _first_two(value: Any) -> Tensor:
+    tensor = torch.as_tensor(value)
+    return (tensor[:2] if tensor.dim() else tensor).clone()
+
+
+def prepared(model: nn.Module, config: Any, example: Call, who: str) -> tuple[Program, bool]:
     """The program whose quantizers say where to look, and whether it was made here."""
     if not isinstance(model, Program):
         if any(isinstance(module, Quantizer) for module in model.modules()):
@@ -38,7 +62,8 @@ def prepared(model: nn.Module, config: Any, images: Tensor, who: str) -> tuple[P
                 f"{who}: the model's layers have quantizers of quaver.QAT. Give the program that it becomes, "
                 "quanter.convert(net, input_spec), or the float model, quanter.remove(net)."
             )
-        return quant_aware(model, config, example_inputs=(images,)), True
+        args, kwargs = example
+        return quant_aware(model, config, example_inputs=args, example_kwargs=kwargs), True
     if model.stage is Stage.FLOAT:
         return quant_aware(model.clone(), config), True
     if model.stage is Stage.MOBILE:

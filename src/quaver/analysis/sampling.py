@@ -51,15 +51,15 @@ class Reservoir:
     def __init__(self, limit: int, seed: int = 0) -> None:
         self.limit = limit
         self.seen = self.not_finite = 0
-        self.kept: list[tuple[Tensor, Any]] = []
+        self.kept: list[tuple[list[Tensor], Any]] = []
         self.generator = torch.Generator().manual_seed(seed)
 
-    def offer(self, images: Tensor, labels: Tensor | None) -> None:
-        """Take some images of a batch, replacing earlier ones."""
+    def offer(self, inputs: list[Tensor], labels: Tensor | None) -> None:
+        """Take some images of a batch, replacing earlier ones; an image is a row of every input."""
         if not self.limit:
             return
-        finite = torch.isfinite(images)[..., None].flatten(1).all(1).tolist()
-        for index in range(len(images)):
+        finite = torch.stack([torch.isfinite(tensor)[..., None].flatten(1).all(1) for tensor in inputs]).all(0).tolist()
+        for index in range(len(finite)):
             if not finite[index]:
                 self.not_finite += 1
                 continue
@@ -69,15 +69,15 @@ class Reservoir:
             self.seen += 1
             if place >= self.limit:
                 continue
-            pair = (images[index].clone(), None if labels is None else labels[index].clone())
+            pair = ([tensor[index].clone() for tensor in inputs], None if labels is None else labels[index].clone())
             self.kept[place : place + 1] = [pair]
 
-    def batches(self, size: int) -> list[tuple[Tensor, Tensor | None]]:
+    def batches(self, size: int) -> list[tuple[list[Tensor], Tensor | None]]:
         """What was kept, in batches."""
         parts = [self.kept[first : first + size] for first in range(0, len(self.kept), size)]
         return [
             (
-                torch.stack([image for image, _ in part]),
+                [torch.stack(rows) for rows in zip(*(image for image, _ in part), strict=True)],
                 None if any(label is None for _, label in part) else torch.stack([label for _, label in part]),
             )
             for part in parts

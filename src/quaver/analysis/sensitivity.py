@@ -19,7 +19,7 @@ from quaver.program import EVAL, Program
 from quaver.program.reason import SkipPattern
 from quaver.program.views import Executable
 
-Batches = list[tuple[Tensor, Tensor | None]]
+Batches = list[tuple[list[Tensor], Tensor | None]]
 Done = Callable[[], None]
 
 
@@ -69,7 +69,7 @@ class Scoring:
     @property
     def images(self) -> int:
         """How many images the scores are for."""
-        return sum(len(images) for images, _ in self.batches)
+        return sum(len(inputs[0]) for inputs, _ in self.batches)
 
     def floating(self) -> Score:
         """The score of the float network."""
@@ -91,8 +91,8 @@ class Scoring:
         graph = with_float(self.program.graphs[EVAL], names)
         run = Executable(self.program, self.program.engine.lowering().run(graph))
         results = []
-        for images, _ in self.batches:
-            flat = run(*self.program.signature.flatten((images,), {}))
+        for inputs, _ in self.batches:
+            flat = run(*inputs)
             results.append([value for value in flat if isinstance(value, Tensor) and value.is_floating_point()])
         return results
 
@@ -118,8 +118,8 @@ def refuse_not_finite(program: Program, sites: list[Site], batches: Batches) -> 
             strange.append(site.name)
 
     network = WatchingInterpreter(program, sites, look, rounding=False)
-    for images, _ in batches:
-        outputs = network.outputs(program.signature.flatten((images,), {}))
+    for inputs, _ in batches:
+        outputs = network.outputs(inputs)
         if all(torch.isfinite(value).all() for value in outputs if isinstance(value, Tensor)):
             continue
         weights = [name for name, weight in program.named_parameters() if not torch.isfinite(weight).all()]

@@ -62,7 +62,7 @@ def calibrate(
     images = _first_images(batches, chosen.images)
     if not isinstance(model_or_program, nn.Module):
         raise InputError(f"calibrate: takes a model or a program, not {type(model_or_program).__name__}.")
-    placed, _ = prepared(model_or_program, _config(config, target), images[:2], "calibrate")
+    placed, _ = prepared(model_or_program, _config(config, target), ((images[:2],), {}), "calibrate")
     if placed.stage is not Stage.PREPARED:
         raise StageError(
             f"calibrate: the program is {placed.stage.value}, so its ranges are fixed. Give the float or the prepared one."

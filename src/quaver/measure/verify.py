@@ -21,6 +21,7 @@ from quaver.measure.accuracy import top_k_hits
 from quaver.measure.output_agreement import TASKS, OutputAgreement, OutputCounts, Unit, counts_for
 from quaver.passes import QuantizationFreezePass
 from quaver.program import Program, Stage
+from quaver.program.batches import read_batch
 from quaver.runtime import Runner, load
 from quaver.runtime.artefact import find, provenance
 
@@ -171,8 +172,8 @@ def verify(
 
     ``program`` is prepared, frozen, int8 or mobile; each file is compared with the program in its engine's arithmetic, a
     ``.pte`` file with the mobile form. A batch is an array or tensor of images, or a pair of images and labels; for a
-    model with several inputs, a tuple of them stands for the images. A file that takes bytes (``export(image=…)``) is given
-    uint8 images as it takes them, and the program what they stand for. With ``layers``
+    model with several inputs, a tuple of them or a dict by name stands for the images. A file that takes bytes
+    (``export(image=…)``) is given uint8 images as it takes them, and the program what they stand for. With ``layers``
     the integers of every quantized tensor are compared as well, where the engine shows them (not for ``.pte``).
 
     The result has `passed` and ``failures``. Every tensor counts: to the last bit where the engine's arithmetic is simulated
@@ -196,8 +197,7 @@ def verify(
     comparison = Comparison(ready, file, engine, run, allowed, layers=layers, threads=threads, image=run.image)
     tally = _Tally(comparison.output_names, task)
     for batch in batches:
-        inputs, labels = _split(batch, len(run.inputs))
-        tensors = [torch.as_tensor(value) for value in inputs]
+        tensors, labels = read_batch(batch, [port.name for port in run.inputs], "verify")
         tensors, labels, excluded = _without_not_finite(tensors, labels, run)
         tally.excluded += excluded
         if not excluded or tensors[0].shape[0]:
@@ -213,20 +213,6 @@ def _frozen_form(program: Program, engine: Engine) -> Program:
     if program.stage is Stage.PREPARED:
         program = QuantizationFreezePass().apply(program.clone() if program.for_test else program)
     return form_for(program, engine)
-
-
-def _split(batch: Any, inputs: int) -> tuple[list[Any], Any]:
-    """What the model takes, and the labels; with several inputs, a tuple of them stands where images stand."""
-    labels = None
-    if isinstance(batch, tuple | list) and len(batch) == 2 and (inputs == 1 or isinstance(batch[0], tuple | list)):
-        batch, labels = batch
-    if inputs == 1 and isinstance(batch, Tensor | np.ndarray):
-        return [batch], labels
-    if inputs > 1 and isinstance(batch, tuple | list) and len(batch) == inputs:
-        return list(batch), labels
-    if inputs > 1:
-        raise InputError(f"verify: the model has {inputs} inputs: a batch is a tuple of them, or a pair (tuple, labels).")
-    raise InputError(f"verify: a batch is images, or a pair (images, labels), not {type(batch).__name__}.")
 
 
 def _without_not_finite(tensors: list[Tensor], labels: Any, run: Runner) -> tuple[list[Tensor], Any, int]:

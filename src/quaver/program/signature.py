@@ -114,6 +114,12 @@ class Signature:
                 )
         return [leaf for leaf, expected in zip(leaves, self.inputs, strict=True) if isinstance(expected, InputTensor)]
 
+    def checked(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Tensors in the order of the signature, where they fit it."""
+        for given, expected in zip(tensors, self.tensors, strict=True):
+            _check_tensor(given, expected)
+        return list(tensors)
+
     def _as_captured(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """A call with what is given by name where capture had it: by its position, or by name in the order of capture."""
         by_place, by_name = pytree.tree_unflatten(list(self.inputs), self.in_spec)
