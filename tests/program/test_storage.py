@@ -380,3 +380,18 @@ def test_a_custom_function_is_not_saved_and_the_old_program_stays(program, image
         quaver.save(custom, tmp_path)
 
     assert files(tmp_path) == before
+
+
+def test_an_op_without_a_form_in_a_file_is_refused_and_the_way_out_is_one(tmp_path):
+    given = torch.ones(2, 5).long()
+    model = nn.Sequential(nn.EmbeddingBag(10, 4), nn.Linear(4, 2))
+    trained = quaver.quant_aware(quaver.capture(model, (given,)))
+    trained.train()(given)
+
+    with pytest.raises(StorageError, match=r"embedding_bag.* has no form in a file.* Save the state_dict\(\) of"):
+        quaver.save(trained, tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+    again = quaver.quant_aware(quaver.capture(copy.deepcopy(model), (given,)))
+    again.load_state_dict(trained.state_dict())
+
+    assert torch.equal(again.eval()(given), trained.eval()(given))

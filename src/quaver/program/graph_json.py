@@ -27,6 +27,7 @@ _PYTHON = {f"operator.{name}": getattr(operator, name) for name in _OPERATORS.sp
     "torch.sym_min": torch.sym_min,
 }
 _PYTHON_NAMES = {function: name for name, function in _PYTHON.items()}
+_WAY_OUT = "Save the state_dict() of the program that trains, and load it into one made of the model in the same way."
 
 
 def encode_graph(graph: fx.Graph) -> list[dict[str, Any]]:
@@ -98,7 +99,7 @@ def encode(value: Any) -> Any:
         return {"torch": str(value).removeprefix("torch.")}
     if isinstance(value, torch.device):
         return {"device": str(value)}
-    raise StorageError(f"a value of type {type(value).__name__} in the graph has no form in a file: {value!r}.")
+    raise StorageError(f"a value of type {type(value).__name__} in the graph has no form in a file: {value!r}. {_WAY_OUT}")
 
 
 def decode(value: Any, nodes: dict[str, fx.Node]) -> Any:
@@ -137,7 +138,7 @@ def _encode_target(node: fx.Node) -> str:
         return str(node.target)
     if node.target in _PYTHON_NAMES:
         return _PYTHON_NAMES[node.target]
-    raise StorageError(f"the op {node.target} of node {node.name!r} has no form in a file.")
+    raise StorageError(f"the op {node.target} of node {node.name!r} has no form in a file, which brings no code. {_WAY_OUT}")
 
 
 def _decode_target(op: str, target: str) -> Any:
