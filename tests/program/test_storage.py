@@ -395,3 +395,17 @@ def test_an_op_without_a_form_in_a_file_is_refused_and_the_way_out_is_one(tmp_pa
     again.load_state_dict(trained.state_dict())
 
     assert torch.equal(again.eval()(given), trained.eval()(given))
+
+
+def test_a_graph_that_reads_a_number_from_a_tensor_is_loaded(images, tmp_path):
+    class Anchored(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("stride", torch.tensor([8.0, 16.0]))
+
+        def forward(self, x):
+            return x * torch.full((x.shape[0], 1, 1, 1), self.stride[1])
+
+    program = quaver.capture(Anchored(), (images,))
+
+    assert torch.equal(quaver.load(quaver.save(program, tmp_path))(images), 16 * images)

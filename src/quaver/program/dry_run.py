@@ -37,6 +37,8 @@ def try_out(graph: fx.Graph, read: Callable[[str], Any], shapes: Iterable[tuple[
             elif reads_module(node):
                 value = read(str(node.target))
                 values[node] = _without_memory(value) if node.op == "get_attr" else _rounded(value, *args, **kwargs)
+            elif torch.Tag.data_dependent_output in getattr(node.target, "tags", ()):  # a number read from a tensor
+                return []
             else:
                 try:
                     values[node] = _called(node.target, args, kwargs)
