@@ -63,7 +63,7 @@ def test_other_images_are_refused_in_words():
         ({"mean": MEAN, "std": (0.2, 0.2, 0.0)}, "std=.*takes a number above 0 for each channel"),
         ({"mean": 0.5, "std": 0.5}, "mean=.*for each channel"),
         ({"mean": (float("nan"),), "std": (1.0,)}, "mean=.*takes a finite number"),
-        ({"mean": MEAN, "std": STD, "layout": "NHCW"}, "layout='NHCW'.*Did you mean 'NHWC'"),
+        ({"mean": MEAN, "std": STD, "layout": "NHCW"}, "layout='NHCW'.*Did you mean 'NCHW' or 'NHWC'"),
         ({"mean": MEAN, "std": STD, "dtype": "float32"}, "dtype='float32': takes one of uint8"),
         ({"mean": MEAN, "std": STD, "unit": 2}, "unit=2: takes 255 .* or 1"),
         ({"mean": (0.5,), "std": (0.5,), "color": "BGR"}, "BGR.* three channels"),

@@ -23,6 +23,7 @@ ORDER = [
     "garbage",
     "machine",
     "grid",
+    "image_layouts",
     "image_scaling",
     "image_input",
     "preprocessing",

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from quaver.checking import Rule, check, one_of, whole
 from quaver.errors import ConfigError, InputError
+from quaver.image_layouts import COLORS, LAYOUTS
 from quaver.image_scaling import scaled
 from quaver.records import MisfitError, decoded
 
 BYTES = 256  # values that a pixel can have
-LAYOUTS, COLORS = ("NHWC", "NCHW"), ("RGB", "BGR")
 _UNITS = (255, 1)
 
 

@@ -186,7 +186,7 @@ def test_a_file_that_breaks_a_rule_is_not_written_and_the_rule_is_named(program,
 @pytest.mark.parametrize(("target", "folders"), [("openvino", {"int8"}), ("tensorrt", {"int8", "tensorrt"})])
 def test_a_tree_holds_the_file_of_a_program_that_was_made_for_it(target, folders, tmp_path, monkeypatch):
     written = {}
-    monkeypatch.setattr(deployment, "export_each", lambda program, files: written.update(files) or list(files.values()))
+    monkeypatch.setattr(deployment, "export_each", lambda _, files, image: written.update(files) or list(files.values()))
     program = frozen(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), target=target)
 
     deployment.write_tree(program, tmp_path)

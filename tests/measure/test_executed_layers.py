@@ -299,4 +299,4 @@ def test_what_onnx_runtime_puts_behind_a_name_is_not_part_of_it(name, in_the_fil
 
     layer = onnxruntime_inspection._layer(name, [call] * 3, {}, {})
 
-    assert (layer.name, layer.title, layer.origins) == (name, in_the_file, (in_the_file,))
+    assert (layer.name, layer.file_name, layer.origins) == (name, in_the_file, (in_the_file,))

@@ -17,7 +17,7 @@ from quaver.checking import Rule, boolean, number, one_of, rate, text, whole
 from quaver.config.options import like, option, shared_options
 from quaver.config.quant_config import QuantConfig
 from quaver.config.quantization_options import ActivationRange, SharedOptions, TargetOption, WeightRange
-from quaver.image_input import COLORS, LAYOUTS
+from quaver.image_layouts import COLORS, LAYOUTS
 
 LR_STRATEGIES = ("piecewise_decay", "cosine_decay", "exponential_decay", "constant")
 OPTIMIZERS = ("momentum", "adamw")

@@ -39,8 +39,8 @@ class ExecutedLayer:
     """A layer as the engine executed it.
 
     ``precision`` is what it computed on, ``writes`` what its result is stored as. ``reads`` are the layers whose results it
-    read, ``origins`` the nodes of the file that it computes. ``title`` is its name without what the engine puts behind it;
-    empty: the same.
+    read, ``origins`` the nodes of the file that it computes. ``file_name`` is its name without what the engine puts
+    behind it; empty: the same.
     """
 
     name: str
@@ -53,7 +53,7 @@ class ExecutedLayer:
     origins: tuple[str, ...]
     layout: str = ""
     kernel: str = ""
-    title: str = ""
+    file_name: str = ""
 
 
 @dataclass(frozen=True)

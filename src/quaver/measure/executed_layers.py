@@ -64,7 +64,7 @@ def layers(path: Path, engine: str, *, threads: int = 1, batch: int = 1, rounds:
 
 def titles(executed: list[Layer]) -> dict[str, str]:
     """What to call each layer: the program's names where they are known, ``from → to`` for a reorder."""
-    titles = {layer.name: " + ".join(layer.ops) or _tensor(_plain(layer.title or layer.name)) for layer in executed}
+    titles = {layer.name: " + ".join(layer.ops) or _tensor(_plain(layer.file_name or layer.name)) for layer in executed}
     for layer in executed:
         if layer.is_reorder:
             before = [titles[name] for name in layer.reads[:1]] or ["the input"]

@@ -71,7 +71,7 @@ def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:
 
 
 def _layer(name: str, events: list[Any], graph: dict[str, list[str]], calls: dict[str, list[Any]]) -> ExecutedLayer:
-    facts, title = events[0]["args"], _REWRITTEN.sub("", name)
+    facts, file_name = events[0]["args"], _REWRITTEN.sub("", name)
     return ExecutedLayer(
         name=name,
         type=facts["op_name"],
@@ -80,8 +80,8 @@ def _layer(name: str, events: list[Any], graph: dict[str, list[str]], calls: dic
         writes=_dtype(facts["output_type_shape"]),
         microseconds=statistics.median(event["dur"] for event in events[WARMUP:]),
         reads=executed_sources(graph.get(name, []), graph, calls),
-        origins=(title,),
-        title=title,
+        origins=(file_name,),
+        file_name=file_name,
     )
 
 

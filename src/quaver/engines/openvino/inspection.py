@@ -83,7 +83,7 @@ def _layer(name: str, facts: dict[str, str], times: dict[str, float], sources: d
         origins=tuple(_plain(origin) for origin in facts.get("originalLayersNames", "").split(",") if origin),
         layout=facts.get("outputLayouts", "").split(",")[0],
         kernel=facts.get("primitiveType", ""),
-        title=_plain(name),
+        file_name=_plain(name),
     )
 
 
