@@ -27,6 +27,15 @@ def test_every_python_snippet_of_the_page_runs(page, tmp_path, monkeypatch, caps
     assert "Program (" in capsys.readouterr().out
 
 
+def test_the_page_on_ultralytics_shows_the_classes_that_its_script_trains_with():
+    script = (ROOT / "tests" / "ecosystem" / "ultralytics_trainer.py").read_text()
+    classes = re.findall(r"^class .*?(?=^\S)", script.partition("import quaver\n")[2] + "\n", re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs" / "ultralytics.md").read_text()
+
+    assert len(classes) == 2
+    assert [one for one in classes if one not in page] == []
+
+
 def test_links_between_pages_lead_somewhere():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
     broken = [

@@ -1,5 +1,6 @@
 """Let torchvision be imported where its compiled ops do not load (built for another torch): ``nms`` in plain torch."""
 
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +19,8 @@ def provide() -> None:
         for name in ("nms", "qnms"):
             torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         torch.library.impl("torchvision::nms", "cpu", nms)
+        extension = import_module("torchvision.extension")
+        extension._has_ops = lambda: True  # which torchvision.ops.nms asks before it calls the op
 
 
 def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
