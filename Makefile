@@ -20,7 +20,7 @@ lint: $(READY) ## ruff, its formatter and mypy --strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint ## before each commit: lint, and the tests that are not marked slow, in under two minutes
+check: lint ## before each commit: lint, and the tests that are not marked slow, in about two minutes
 	$(PYTEST) -m "not slow"
 
 test: lint docs $(VENV)/.ready-executorch $(VENV)/.ready-litert $(VENV)/.ready-fused cpp ## what CI runs: lint, the site, and every test with every engine

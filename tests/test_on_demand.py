@@ -54,6 +54,7 @@ print([callable(one) for one in (quaver.capture, quaver.export, quaver.calibrate
 """
 
 
+@pytest.mark.slow
 def test_a_function_is_not_replaced_by_the_module_of_its_name():
     done = subprocess.run([sys.executable, "-c", FUNCTIONS], capture_output=True, text=True, check=True)
 

@@ -59,6 +59,7 @@ def test_their_steps_are_smaller(skewed):
     assert tensor.step < 0.6 * symmetric.step
 
 
+@pytest.mark.slow
 def test_what_is_evaluated_is_what_is_frozen_saved_and_executed(skewed, tmp_path):
     frozen = quaver.convert(skewed)
     quaver.save(skewed, tmp_path / "prepared")

@@ -83,6 +83,7 @@ def test_each_means_can_be_left_out(left_out):
     assert torch.equal(quaver.convert(less)(IMAGES), less(IMAGES))
 
 
+@pytest.mark.slow
 def test_the_engine_computes_what_was_calibrated(tmp_path):
     program = quaver.calibrate(some_net(), [IMAGES], **EVERYTHING)
 

@@ -62,6 +62,7 @@ def test_a_folder_with_a_program_alone_is_tested_on_pytorch(tree, tmp_path, fold
     assert found["hits5"] == top_k_hits(expected, LABELS, 5).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*XNNPACK takes no int8 weights:quaver.errors.QuaverWarning")  # mobile/, if it can be
 @pytest.mark.parametrize("source", ["program", "out/float"])
 def test_the_ops_that_run_in_int8_are_chosen_at_conversion_with_the_references_flags(tree, tmp_path, source):
@@ -112,6 +113,7 @@ def test_without_the_mobile_engine_a_conversion_says_how_to_get_its_file(tree):
     )
 
 
+@pytest.mark.slow
 def test_a_file_that_an_engine_has_no_form_for_is_left_out_with_the_reason(tree, tmp_path, monkeypatch):
     place, _ = tree
     refused = "LiteRT: 'cummax': there is no form of it."

@@ -170,6 +170,7 @@ print(["| `patience` | `3` |" in table(kind) for kind in (QuantConfig, QATConfig
 """
 
 
+@pytest.mark.slow
 def test_an_option_is_added_in_one_file(tmp_path):
     copytree(Path(quaver.__file__).parent, tmp_path / "quaver", ignore=ignore_patterns("__pycache__"))
     declarations = tmp_path / "quaver" / "config" / "quantization_options.py"

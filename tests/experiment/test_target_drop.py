@@ -116,6 +116,7 @@ def test_layers_are_not_tried_where_training_is_the_shorter_way(model):
     assert len(said) == 1
 
 
+@pytest.mark.slow
 def test_latency_is_measured_on_the_engine_beside_the_float_model(model):
     wanted, said = target(model, target_drop=5.0)
 

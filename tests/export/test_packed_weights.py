@@ -21,6 +21,7 @@ def frozen():
     return programs
 
 
+@pytest.mark.slow
 def test_weights_of_four_bits_take_half_the_bytes_and_compute_the_same_integers(frozen, tmp_path, caplog):
     pytest.importorskip("openvino")
     files = {bits: quaver.export(program, tmp_path / str(bits)) for bits, program in frozen.items()}

@@ -92,6 +92,7 @@ def test_the_file_and_its_json_say_how_images_are_prepared(program, tmp_path):
     assert (beside["crop"], beside["labels"]) == ("center", ["cat", "dog"])
 
 
+@pytest.mark.slow
 def test_a_file_written_anew_without_preprocessing_has_no_lines_of_the_old_one_beside_it(program, tmp_path):
     file = quaver.export(program, tmp_path, target="onnx")
     script = tmp_path / "model.onnx.py"

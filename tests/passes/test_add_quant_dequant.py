@@ -279,6 +279,7 @@ def test_a_sum_with_what_is_the_same_for_all_images_stays_float():
     assert "the same for all images" in str(sums["elementwise_add_1"].why)
 
 
+@pytest.mark.slow
 def test_layers_that_read_a_constant_run_on_the_engine_as_they_were_trained(tmp_path):
     pytest.importorskip("openvino")
     torch.manual_seed(0)

@@ -58,6 +58,7 @@ def test_a_float_op_reads_what_is_not_rounded_and_keeps_its_rounded_weights(trai
     assert torch.equal(frozen.state_dict()["head.weight"], all_int8.state_dict()["head.weight"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", [["conv2d", "pool2d"], ["elementwise_add", "mul"], ["mul"], ["conv2d"]])
 @pytest.mark.parametrize("target", ["openvino", "onnx"])
 def test_what_is_deployed_is_what_the_converted_program_computes(trained, tmp_path, types, target):

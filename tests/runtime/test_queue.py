@@ -44,6 +44,7 @@ def run():
     run.may_end.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["openvino", "onnx", "litert"])
 def test_a_queue_gives_the_bits_of_the_runner_in_order(target, tmp_path):
     if target == "litert":

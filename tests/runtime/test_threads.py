@@ -20,6 +20,8 @@ from needs import need_executorch, need_litert
 from quaver.errors import EngineError, InputError
 from quaver.runtime.pool import Pool, at_once
 
+pytestmark = pytest.mark.slow
+
 THREADS = 8
 SIZES = (1, 3, 1, 2, 5, 1, 4, 2)
 

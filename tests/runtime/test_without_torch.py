@@ -51,6 +51,7 @@ def deployed(file, images, folder):
     return done.stdout, np.load(folder / "answer.npy")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "package"), [("openvino", "openvino"), ("onnx", "onnxruntime")])
 def test_an_artefact_runs_where_there_are_only_numpy_and_its_engine(program, target, package, tmp_path):
     pytest.importorskip(package)
