@@ -32,7 +32,7 @@ from quaver.detection import Detection, fitted_anchors
 from quaver.detection.anchors import anchors_of
 from quaver.models import build
 from quaver.training.job import Job
-from quaver.training.listener import Line, Listener
+from quaver.training.listener import Listener, ProgressLine
 from quaver.training.trainer import Trainer
 
 warnings.filterwarnings("ignore", module="torch")
@@ -46,7 +46,7 @@ AS_DETECTORS: dict[str, Any] = {"optimizer": "adamw", "clip_norm": 10.0}
 class Told(Listener):
     """Prints a line for every epoch."""
 
-    def logged(self, line: Line) -> None:
+    def logged(self, line: ProgressLine) -> None:
         """Its first batch."""
         print(f"{line.phase}, epoch {line.at.epoch}: loss {line.figures['loss']:.2f}", flush=True)
 

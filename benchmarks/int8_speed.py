@@ -34,7 +34,7 @@ from quaver.log_suppression import silenced
 from quaver.machine.cpu import cpu
 from quaver.measure.executed_layers import layers, products_in_int8
 from quaver.measure.latency import interleaved, summary
-from quaver.runtime.batches import random_batch
+from quaver.runtime.example_batches import random_batch
 
 warnings.filterwarnings("ignore")
 

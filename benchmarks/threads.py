@@ -19,7 +19,7 @@ from torch import nn
 
 import quaver
 from quaver.runtime import Array, Runner, load
-from quaver.runtime.batches import random_batch
+from quaver.runtime.example_batches import random_batch
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from quaver.calibration.options import CalibrationOptions
+from quaver.calibration.calibration_options import CalibrationOptions
 from quaver.cli.language import Language, catalogue
 from quaver.config import QATConfig, QuantConfig
 from quaver.config.options import as_written, options_of

@@ -15,7 +15,7 @@ import time
 
 begin = time.perf_counter()
 import quaver.runtime
-from quaver.runtime.batches import fixed_batch, random_batch
+from quaver.runtime.example_batches import fixed_batch, random_batch
 
 imported = time.perf_counter()
 run = quaver.runtime.load(sys.argv[1])

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from quaver.pipeline import convert, quant_aware
     from quaver.preprocessing import Preprocessing
     from quaver.program import Program, Stage
-    from quaver.program.batch_norm import freeze_batch_norm, unfreeze_batch_norm
     from quaver.program.features import FeatureExtractor, feature_extractor
+    from quaver.program.freeze_batch_norm import freeze_batch_norm, unfreeze_batch_norm
     from quaver.program.storage import load, save
     from quaver.quantizers.switches import disable_fake_quant, disable_observer, enable_fake_quant, enable_observer
 
@@ -47,7 +47,7 @@ on_demand(
         "pipeline": "convert quant_aware",
         "preprocessing": "Preprocessing",
         "program": "Program Stage",
-        "program.batch_norm": "freeze_batch_norm unfreeze_batch_norm",
+        "program.freeze_batch_norm": "freeze_batch_norm unfreeze_batch_norm",
         "program.features": "FeatureExtractor feature_extractor",
         "program.storage": "load save",
         "quantizers.switches": "disable_fake_quant disable_observer enable_fake_quant enable_observer",

@@ -22,7 +22,7 @@ no op to an author: a ``quantizer``, the ``quantize`` and ``dequantize`` of a fr
 
 
 @dataclass(frozen=True)
-class Weight:
+class WeightAxes:
     """The axes of an op's weight, and of what it gives: a scale per output channel, a sum over the input channels."""
 
     channel_axis: int = 0
@@ -31,7 +31,7 @@ class Weight:
     rank: int | None = None  # how many dimensions it has to have
 
 
-NO_WEIGHT = Weight()
+NO_WEIGHT = WeightAxes()
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class OpFacts:
     type: str = ""
     kind: Kind = "other"
     operands: int = 1
-    weight: Weight = NO_WEIGHT
+    weight: WeightAxes = NO_WEIGHT
     bounds: tuple[str | float, str | float] | None = None
     fused: bool = False
     never_negative: bool = False
@@ -88,14 +88,14 @@ QUANTIZER = OpFacts(kind="quantizer")
 
 OPS: dict[str, OpFacts] = {
     # layers, and products of two tensors
-    "conv1d": OpFacts("conv1d", "convolution", weight=Weight(rank=3)),
-    "conv2d": OpFacts("conv2d", "convolution", weight=Weight(rank=4)),
-    "conv_transpose2d": OpFacts("conv2d_transpose", "convolution", weight=Weight(1, 0, rank=4), reads_signed="either"),
-    "linear": OpFacts("mul", "linear", weight=Weight(output_axis=-1), reads_signed="either"),
-    "conv3d": OpFacts("conv3d", "convolution", weight=Weight(rank=5)),
-    "conv_transpose1d": OpFacts(weight=Weight(1, 0, rank=3)),
-    "conv_transpose3d": OpFacts(weight=Weight(1, 0, rank=5)),
-    **dict.fromkeys(("matmul", "mm"), OpFacts("matmul", "matrix product", 2, Weight(-1, 0, -1, rank=2))),
+    "conv1d": OpFacts("conv1d", "convolution", weight=WeightAxes(rank=3)),
+    "conv2d": OpFacts("conv2d", "convolution", weight=WeightAxes(rank=4)),
+    "conv_transpose2d": OpFacts("conv2d_transpose", "convolution", weight=WeightAxes(1, 0, rank=4), reads_signed="either"),
+    "linear": OpFacts("mul", "linear", weight=WeightAxes(output_axis=-1), reads_signed="either"),
+    "conv3d": OpFacts("conv3d", "convolution", weight=WeightAxes(rank=5)),
+    "conv_transpose1d": OpFacts(weight=WeightAxes(1, 0, rank=3)),
+    "conv_transpose3d": OpFacts(weight=WeightAxes(1, 0, rank=5)),
+    **dict.fromkeys(("matmul", "mm"), OpFacts("matmul", "matrix product", 2, WeightAxes(-1, 0, -1, rank=2))),
     "bmm": OpFacts("matmul", "matrix product", 2),  # a matrix per image: no weight is one
     "add": OpFacts("elementwise_add", "elementwise", 2, keeps_positive=True, reads_signed="plain"),
     "sub": OpFacts("elementwise_sub", "elementwise", 2),
@@ -158,7 +158,7 @@ BY_PREFIX: dict[str, OpFacts] = {
 }
 """Rows for families of ops that are no op to a model's author."""
 
-UNSEEN = frozenset({"quantizer_mark", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})
+UNSEEN = frozenset({"quantizer_marker", "lift_fresh_copy", "lift_fresh", "detach", "detach_", "alias", "to"})
 """Others that are none."""
 
 CONVOLUTIONS = frozenset(row.type for row in OPS.values() if row.kind == "convolution") | {"depthwise_conv2d"}

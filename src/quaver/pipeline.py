@@ -25,7 +25,7 @@ from quaver.passes.base import concluded
 from quaver.passes.choose_int8_ops import ChooseInt8Ops
 from quaver.passes.placement import place
 from quaver.passes.quantization_transform import OP_TYPES as WITH_WEIGHT
-from quaver.passes.said_again import refuse_fewer_types, refuse_other_options, refuse_other_place
+from quaver.passes.redundant_options import refuse_fewer_types, refuse_other_options, refuse_other_place
 from quaver.program import Program, Stage
 from quaver.quantizers import PACT
 from quaver.quantizers.pact import warn_of_unknown

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 import quaver
-from quaver.calibration.batch_norm import reestimate
+from quaver.calibration.activation_ranges import give, look, nearest_readers, nearest_tensor
+from quaver.calibration.batch_norm_correction import reestimate
 from quaver.calibration.bias_correction import correct_bias
+from quaver.calibration.calibrated_layer import layers_of
 from quaver.calibration.equalization import equalize, pairs_of
-from quaver.calibration.layers import layers_of
 from quaver.calibration.products import Products, products_of
-from quaver.calibration.ranges import give, look, nearest_readers, nearest_tensor
 from quaver.calibration.rounding import round_by_output
 from quaver.calibration.sweep import Sweep
 from quaver.calibration.weight_ranges import search_thresholds

@@ -82,7 +82,7 @@ def test_a_concatenation_by_another_name_is_stored_as_any_other(join):
     def shifts(join):
         program = quaver.quant_aware(Joined(join), example_inputs=(torch.zeros(2, 3, 4, 4),))
         graph = DEFAULT.lowering().run(program.graphs["eval"])
-        return [node.args[2] for node in graph.nodes if node.target is kernels.live_integers]
+        return [node.args[2] for node in graph.nodes if node.target is kernels.quantizer_integers]
 
     assert shifts(join) == shifts(torch.cat)
     assert set(shifts(torch.cat)) == {False, True}

@@ -12,7 +12,7 @@ from deployed import CONVOLUTIONS, Net
 from quaver.engines.onnxruntime import inspection as onnxruntime_inspection
 from quaver.engines.openvino.inspection import _counted, _plain
 from quaver.errors import EngineError
-from quaver.measure.executed_layers import Layer, layers, products_in_int8, titles, totals
+from quaver.measure.executed_layers import ProfiledLayer, layers, products_in_int8, titles, totals
 from quaver.measure.int8_gaps import findings
 from quaver.runtime.artefact import provenance
 
@@ -194,7 +194,7 @@ def test_an_engine_that_tells_nothing_is_named(tmp_path):
 
 
 def layer(name, *reads, kind="Convolution", role="product", precision="u8", writes="u8", **more):
-    return Layer(name, kind, role, precision, writes, 1.0, reads, (), share=0.1, **more)
+    return ProfiledLayer(name, kind, role, precision, writes, 1.0, reads, (), share=0.1, **more)
 
 
 def test_a_reorder_behind_a_float_layer_goes_with_it():

@@ -5,7 +5,7 @@ from quaver.errors import ConfigError, InputError
 from quaver.measure import latency
 from quaver.measure.latency import interleaved, measure, summary
 from quaver.runtime import Input, Runner
-from quaver.runtime.batches import fixed_batch, random_batch
+from quaver.runtime.example_batches import fixed_batch, random_batch
 
 
 @pytest.fixture

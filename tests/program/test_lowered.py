@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from graphs import HandMade, aten, reading, weighted
 from quaver.engines import ENGINES
 from quaver.passes.placement import place
-from quaver.quantizers.arithmetic import Stored
+from quaver.quantizers.arithmetic import StorageFormat
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_quantized_convolution_convolves_integers_and_rescales_once(made, imag
 def test_an_average_is_taken_over_integers(made, images):
     pool = made.op("pool", aten.avg_pool2d.default, made.input("x", 2, 3, 6, 6), [3, 3])
     program = trained(made, {"pool": reading(0)}, pool, images=images)
-    integers, step = program.quantizer("x").integers(images, Stored(shifted=False))
+    integers, step = program.quantizer("x").integers(images, StorageFormat(shifted=False))
 
     (result,) = program(images)
 

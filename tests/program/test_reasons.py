@@ -9,7 +9,7 @@ import torch
 
 import quaver
 from quaver.analysis.sensitivity import _own_patterns
-from quaver.measure.executed_layers import Layer
+from quaver.measure.executed_layers import ProfiledLayer
 from quaver.measure.int8_gaps import findings
 from quaver.passes import AddQuantDequantPass, QuantizationTransformPass
 from quaver.program import OpRecord
@@ -107,8 +107,8 @@ def test_the_report_finds_hosts_whatever_the_sentence(tmp_path):
 )
 def test_remedies_are_found_whatever_the_sentence(why, remedy):
     executed = [
-        Layer("a", "Convolution", "product", "u8", "u8", 1.0, (), (), ops=("a",)),
-        Layer("b", "Pooling", "other", "f32", "f32", 1.0, ("a",), (), ops=("b",)),
+        ProfiledLayer("a", "Convolution", "product", "u8", "u8", 1.0, (), (), ops=("a",)),
+        ProfiledLayer("b", "Pooling", "other", "f32", "f32", 1.0, ("a",), (), ops=("b",)),
     ]
     ops = [OpRecord("a", "conv2d", "", "", True), OpRecord("b", "pool2d", "", "", False, why)]
 

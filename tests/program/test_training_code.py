@@ -25,10 +25,12 @@ def prepared():
 @pytest.fixture
 def groups(monkeypatch):
     """How many weights each launch took."""
-    from quaver.quantizers.fused import weights
+    from quaver.quantizers.fused import grouped_weights
 
-    sizes, rounded = [], weights.rounded
-    monkeypatch.setattr(weights, "rounded", lambda quantizers, given: sizes.append(len(given)) or rounded(quantizers, given))
+    sizes, rounded = [], grouped_weights.rounded
+    monkeypatch.setattr(
+        grouped_weights, "rounded", lambda quantizers, given: sizes.append(len(given)) or rounded(quantizers, given)
+    )
     return sizes
 
 

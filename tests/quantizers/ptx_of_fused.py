@@ -10,7 +10,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from quaver.quantizers.fused import kernels
+from quaver.quantizers.fused import triton_kernels
 
 TARGET = GPUTarget("cuda", 90, 32)
 HALVES = {"x", "gradient", "result"}
@@ -32,13 +32,13 @@ VARIANTS = [
     ("mask_gradient", {}),
     ("slope_and_mask", {"PER_CHANNEL": True, "inner": 1}),
     ("slope_and_mask", {"PER_CHANNEL": False}),
-    ("round_weights", {"ELEMENT": kernels.tl.bfloat16}),
+    ("round_weights", {"ELEMENT": triton_kernels.tl.bfloat16}),
 ]
 
 
 def compiled(name, options):
     """The kernel's PTX; ``options`` may make constants of numbers that are 1, as Triton does by itself."""
-    kernel = getattr(kernels, name)
+    kernel = getattr(triton_kernels, name)
     constants = {arg: value for arg, value in (FLAGS | options).items() if arg in kernel.arg_names}
     kinds = (
         KINDS | {"second": "*i64" if options.get("RULE") == "range_abs_max" else "*fp32"} | dict.fromkeys(HALVES, "*bf16")

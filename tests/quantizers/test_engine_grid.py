@@ -9,10 +9,18 @@ from hypothesis.strategies import booleans, builds, floats, integers, just, list
 from torch import Tensor
 
 from quaver.grid import Grid
-from quaver.quantizers.arithmetic import Norm, Stored, as_stored, dequantize, integers_with_gradient, quantize, scale_of
+from quaver.quantizers.arithmetic import (
+    Norm,
+    StorageFormat,
+    as_stored,
+    dequantize,
+    integers_with_gradient,
+    quantize,
+    scale_of,
+)
 
 law = settings(deadline=None, max_examples=100)
-hows = builds(Stored, shifted=booleans())
+hows = builds(StorageFormat, shifted=booleans())
 engine_grids = builds(Grid, bits=integers(2, 8), signed=booleans(), narrow=just(False))
 signed_grids = builds(Grid, bits=integers(2, 8), narrow=just(False))
 eight_bits = builds(Grid, signed=booleans(), narrow=just(False))
@@ -89,7 +97,7 @@ def test_the_threshold_lies_on_the_highest_integer_of_an_engines_grid(threshold,
     scale = scale_of(threshold, grid)
 
     assert quantize(threshold, scale, grid) == grid.high
-    assert as_stored(threshold, scale, grid, Stored()) == grid.high
+    assert as_stored(threshold, scale, grid, StorageFormat()) == grid.high
 
 
 @law
@@ -123,7 +131,7 @@ def test_a_signed_tensor_is_rounded_shifted_by_128_product_and_sum_in_one_roundi
     x, scale = part * threshold, scale_of(threshold, grid)
     factor = exact(1 / scale)
 
-    got = as_stored(x, scale, grid, Stored(shifted=True))
+    got = as_stored(x, scale, grid, StorageFormat(shifted=True))
 
     # double precision stands in for the one rounding: it differs only within 2^-45 of the middle of two floats
     expected = [clamped(round(to_float32(exact(value) * factor + 128)) - 128, grid) for value in x]
@@ -144,7 +152,7 @@ def test_an_unsigned_tensor_is_rounded_like_any_other(part, threshold, bits, how
 def test_a_signed_tensor_that_is_not_shifted_is_rounded_like_any_other(part, threshold, grid):
     x, scale = part * threshold, scale_of(threshold, grid)
 
-    assert torch.equal(as_stored(x, scale, grid, Stored(shifted=False)), quantize(x, scale, grid))
+    assert torch.equal(as_stored(x, scale, grid, StorageFormat(shifted=False)), quantize(x, scale, grid))
 
 
 @law
@@ -163,8 +171,8 @@ def test_a_tie_goes_to_even_and_what_lies_closer_to_it_than_float32_sees_beside_
     x = torch.tensor([0.5, 1.5, -0.5, -1.5, 0.5 + 2**-18, 1.5 - 2**-18, 0.5 + 2**-15, 1.5 - 2**-15])
     grid = Grid(8, narrow=False)
 
-    assert as_stored(x, 1.0, grid, Stored(shifted=True)).tolist() == [0, 2, 0, -2, 0, 2, 1, 1]
-    assert as_stored(x, 1.0, grid, Stored(shifted=False)).tolist() == [0, 2, 0, -2, 1, 1, 1, 1]
+    assert as_stored(x, 1.0, grid, StorageFormat(shifted=True)).tolist() == [0, 2, 0, -2, 0, 2, 1, 1]
+    assert as_stored(x, 1.0, grid, StorageFormat(shifted=False)).tolist() == [0, 2, 0, -2, 1, 1, 1, 1]
 
 
 @law
@@ -189,14 +197,16 @@ def test_storing_leaves_its_input_alone(part, threshold, grid):
     x = part * threshold
     before = x.clone()
 
-    for how in (Stored(), Stored(shifted=False), Stored(unit=2.0)):
+    for how in (StorageFormat(), StorageFormat(shifted=False), StorageFormat(unit=2.0)):
         as_stored(x, scale_of(threshold, grid), grid, how)
 
     assert torch.equal(x, before)
 
 
 @pytest.mark.parametrize("signed", [True, False])
-@pytest.mark.parametrize("how", [Stored(), Stored(shifted=False), Stored(unit=0.5), Stored(unit=0.5, fused_add=True)])
+@pytest.mark.parametrize(
+    "how", [StorageFormat(), StorageFormat(shifted=False), StorageFormat(unit=0.5), StorageFormat(unit=0.5, fused_add=True)]
+)
 def test_what_lies_outside_saturates_and_nan_stays(signed, how):
     x = torch.tensor([1e30, -1e30, torch.inf, -torch.inf, torch.nan])
     grid = Grid(8, signed, narrow=False)
@@ -215,7 +225,7 @@ def test_what_lies_outside_saturates_and_nan_stays(signed, how):
 def test_counted_in_its_own_steps_a_tensor_is_only_rounded(part, threshold, grid):
     scale, steps = scale_of(threshold, grid), part * 100
 
-    shifted, plain = (as_stored(steps, scale, grid, Stored(shifted=how, unit=scale)) for how in (True, False))
+    shifted, plain = (as_stored(steps, scale, grid, StorageFormat(shifted=how, unit=scale)) for how in (True, False))
 
     assert torch.equal(plain, steps.round().clamp(grid.low, grid.high))
     assert torch.equal(shifted, ((steps + 128).round() - 128).clamp(grid.low, grid.high) if grid.signed else plain)
@@ -226,9 +236,9 @@ def test_counted_in_its_own_steps_a_tensor_is_only_rounded(part, threshold, grid
 def test_a_unit_that_is_a_power_of_two_changes_nothing(part, threshold, grid, power, shifted):
     x, scale = part * threshold, scale_of(threshold, grid)
 
-    counted = as_stored(x / 2.0**power, scale, grid, Stored(shifted, unit=2.0**power))
+    counted = as_stored(x / 2.0**power, scale, grid, StorageFormat(shifted, unit=2.0**power))
 
-    assert torch.equal(counted, as_stored(x, scale, grid, Stored(shifted)))
+    assert torch.equal(counted, as_stored(x, scale, grid, StorageFormat(shifted)))
 
 
 @law
@@ -240,7 +250,7 @@ def test_counted_in_any_steps_the_nearest_integer_is_meant(part, threshold, rati
     # as above, and four more roundings of at most 320 steps: less than 2^-12 of a step
     assume(all(abs(quotient % 1 - Fraction(1, 2)) > Fraction(1, 2**12) for quotient in quotients))
 
-    stored = as_stored(x, scale, grid, Stored(shifted, unit, fused_add))
+    stored = as_stored(x, scale, grid, StorageFormat(shifted, unit, fused_add))
 
     assert stored.tolist() == [clamped(round(quotient), grid) for quotient in quotients]
 
@@ -264,7 +274,7 @@ def test_integers_of_an_engines_grid_are_the_stored_ones_with_the_gradient_strai
 def test_the_gradient_of_a_tensor_counted_in_steps_is_the_ratio_of_the_steps():
     x = torch.tensor([10.0, -20.0, 600.0], requires_grad=True)
 
-    how = Stored(unit=torch.tensor(0.25))
+    how = StorageFormat(unit=torch.tensor(0.25))
     whole = integers_with_gradient(x, torch.tensor(0.5), Grid(8, narrow=False), how=how)
     whole.sum().backward()
 
@@ -281,6 +291,6 @@ def test_a_norm_in_the_ends_of_the_range_rounds_what_the_norm_gives(signed, fuse
     x = torch.linspace(-40, 40, 300, dtype=torch.float64).view(100, 3, 1).float() + 1e-3  # away from ties
     normed = x * factor.view(3, 1) + shift.view(3, 1)
 
-    got = as_stored(normed, scale, grid, Stored(norm=Norm(x / (unit or 1), factor, shift, unit, fused)))
+    got = as_stored(normed, scale, grid, StorageFormat(norm=Norm(x / (unit or 1), factor, shift, unit, fused)))
 
     assert torch.equal(got, quantize(normed, scale, grid))

@@ -66,13 +66,13 @@ def batches(dtype=torch.float32, shape=(2, 3, 4, 5), sizes=(1.0, 0.3, 2.0), **op
 @pytest.fixture
 def launched(monkeypatch):
     """The names of the kernels that ran."""
-    from quaver.quantizers.fused import kernels
+    from quaver.quantizers.fused import triton_kernels
 
     names = []
     for name in ("observe", "round_to_grid", "mask_gradient", "slope_and_mask", "round_weights"):
-        kernel = getattr(kernels, name)
+        kernel = getattr(triton_kernels, name)
         stand_in = type("Kernel", (), {"__getitem__": lambda _, grid, k=kernel, n=name: names.append(n) or k[grid]})()
-        monkeypatch.setattr(kernels, name, stand_in)
+        monkeypatch.setattr(triton_kernels, name, stand_in)
     return names
 
 
@@ -185,7 +185,7 @@ def test_weights_with_nan_zeros_and_huge_values():
 
 
 def test_many_weights_in_one_launch(launched):
-    from quaver.quantizers.fused import weights
+    from quaver.quantizers.fused import grouped_weights
 
     shapes = [(4, 6, 3, 3), (3, 1, 3, 3), (5, 7), (2, 5, 2, 2)]
     given = [nn.Parameter(batches(shape=shape, sizes=(1.0,))[0]) for shape in shapes]
@@ -193,7 +193,7 @@ def test_many_weights_in_one_launch(launched):
     alone = copy.deepcopy(quantizers)
 
     with kernels():
-        rounded = weights.rounded(quantizers, given)
+        rounded = grouped_weights.rounded(quantizers, given)
 
     assert launched == ["round_weights"]
     for weight, value, quantizer, other in zip(given, rounded, quantizers, alone, strict=True):
@@ -205,11 +205,11 @@ def test_many_weights_in_one_launch(launched):
 
 @pytest.mark.parametrize("written", [False, True])
 def test_what_was_rounded_before_is_given_out_once_and_not_where_the_weight_changed(written, launched):
-    from quaver.quantizers.fused import weights
+    from quaver.quantizers.fused import grouped_weights
 
     quantizer, (weight,) = ChannelWiseAbsMax(), batches(shape=(3, 4), sizes=(1.0,))
 
-    with kernels(), weights.handed_out([(quantizer, weight), (nn.Identity(), weight)]):
+    with kernels(), grouped_weights.rounded_together([(quantizer, weight), (nn.Identity(), weight)]):
         if written:
             weight.add_(1)
         first, second = quantizer(weight), quantizer(weight)

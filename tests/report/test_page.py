@@ -136,7 +136,7 @@ def test_an_error_without_the_weights_part_is_called_so(made, folder):
     assert "dB, input only" in alone  # in the picture
     assert ">Error A<" in compared
     assert ">Error, input only B<" in compared
-    (stem,) = re.findall(r'<tr id="[^"]*" data-kind="int8" data-words="stem .*?</tr>', compared)
+    (stem,) = re.findall(r'<tr id="[^"]*" data-kind="int8" data-search="stem .*?</tr>', compared)
     assert not re.search(r'class="(better|worse|same)">[+−±]\d+\.\d<', stem)  # no difference in dB
 
 
@@ -242,7 +242,7 @@ def test_errors_with_and_without_that_of_the_weights_are_not_subtracted(made):
 
     first.bench = {}  # nor a change of time
 
-    (stem,) = re.findall(r'<tr id="[^"]*" data-kind="int8" data-words="stem .*?</tr>', page([first, second]))
+    (stem,) = re.findall(r'<tr id="[^"]*" data-kind="int8" data-search="stem .*?</tr>', page([first, second]))
 
     assert stem.count("swatch") == 2
     assert not re.search('class="(better|worse|same)"', stem)
@@ -254,7 +254,7 @@ def test_a_layer_that_only_one_run_has_is_still_there(made):
         second.program, records=tuple(record for record in second.program.records if record.name != "block")
     )
 
-    assert 'data-words="block ' in page([first, second])
+    assert 'data-search="block ' in page([first, second])
 
 
 def test_four_hundred_layers_make_a_page_in_seconds(tmp_path):

@@ -18,7 +18,7 @@ import quaver
 from limits import AN_HOUR
 from needs import need_executorch, need_litert
 from quaver.errors import EngineError, InputError
-from quaver.runtime.pool import Pool, at_once
+from quaver.runtime.pool import ObjectPool, at_once
 
 pytestmark = pytest.mark.slow
 
@@ -177,7 +177,7 @@ class Thing:
 
 
 def test_who_takes_alone_gets_the_same_again():
-    pool = Pool(Thing, most=3)
+    pool = ObjectPool(Thing, most=3)
     first = pool.take()
     pool.give(first)
 
@@ -185,7 +185,7 @@ def test_who_takes_alone_gets_the_same_again():
 
 
 def test_as_many_are_made_as_are_taken_at_once_and_no_more():
-    pool = Pool(Thing, most=2)
+    pool = ObjectPool(Thing, most=2)
     one, other = pool.take(), pool.take()
     got = []
     waiting = Thread(target=lambda: got.append(pool.take()))
@@ -208,7 +208,7 @@ def test_while_one_is_made_others_take_what_comes_back():
             may_end.wait(AN_HOUR)
         return made.pop()
 
-    pool, got = Pool(make, most=2), []
+    pool, got = ObjectPool(make, most=2), []
     first = pool.take()
     maker = Thread(target=lambda: got.append(pool.take()))
     maker.start()
@@ -225,7 +225,7 @@ def test_everybody_hears_when_none_can_be_made_and_nobody_waits_for_ever():
     def make():
         raise EngineError("out of memory")
 
-    pool = Pool(make, most=2)
+    pool = ObjectPool(make, most=2)
 
     def work(_):
         with pytest.raises(EngineError, match="out of memory"):
@@ -236,7 +236,7 @@ def test_everybody_hears_when_none_can_be_made_and_nobody_waits_for_ever():
 
 
 def test_what_a_thread_took_and_lost_is_made_again():
-    pool = Pool(Thing, most=1)
+    pool = ObjectPool(Thing, most=1)
     pool.take()  # and Ctrl-C came before it was given back
 
     assert isinstance(pool.take(), Thing)
@@ -245,7 +245,7 @@ def test_what_a_thread_took_and_lost_is_made_again():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")  # Python 3.12 and later
 def test_after_a_fork_nobody_waits_for_threads_that_are_not_there():
-    pool = Pool(Thing, most=1)
+    pool = ObjectPool(Thing, most=1)
     taken = pool.take()  # by a thread that the child does not have
 
     with pool.lock:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from quaver.analysis.analysis import Analysis
+from quaver.analysis.arguments import Call, example_call, image_error_context, labels_of, on_its_device, prepared
 from quaver.analysis.findings import LayerStatistics, Proposal, SensitivitySummary, TensorStatistics
-from quaver.analysis.given import Call, example_call, labels_of, on_its_device, prepared, said_of_images
 from quaver.analysis.initialise import start
 from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.layer_errors import statistics_of_layers
@@ -24,7 +24,7 @@ from quaver.checking import Rule, check, rate, whole
 from quaver.config import QuantConfig
 from quaver.errors import ConfigError, InputError, StageError
 from quaver.program import Program, Stage
-from quaver.program.batches import read_batch
+from quaver.program.batch_inputs import read_batch
 
 Progress = Callable[[str, int, int | None], None]
 """Told what is being done, how much of it is done, and of how much, if that is known."""
@@ -148,7 +148,7 @@ def _pass(
         inputs, labels = _read(program, batch)
         count = _images_in(program, inputs)
         labels = labels_of(labels, count, "analyze")
-        with said_of_images("analyze", inputs[0]):
+        with image_error_context("analyze", inputs[0]):
             network.outputs(inputs)
         accumulator.end_batch()
         kept.offer(inputs, labels)

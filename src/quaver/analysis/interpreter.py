@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from quaver.analysis.sites import Site
-from quaver.int8.kernels import live_integers
+from quaver.int8.kernels import quantizer_integers
 from quaver.program import EVAL, Program
 from quaver.program.views import read
 
@@ -75,7 +75,7 @@ class WatchingInterpreter(FloatInterpreter):
     def _to_round(self, n: fx.Node) -> tuple[Tensor, Any]:
         """The tensor that a node is about to round, and what it is counted in."""
         args, _ = self.fetch_args_kwargs_from_env(n)
-        if n.target is live_integers:  # quantizer, x, shifted, unit …
+        if n.target is quantizer_integers:  # quantizer, x, shifted, unit …
             return args[1], args[3] if len(args) > 3 else 1.0
         if n.op == "call_module":
             return args[0], 1.0

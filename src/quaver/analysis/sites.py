@@ -44,7 +44,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Weight:
+class WeightSite:
     """A weight: its values, what rounding makes of them (None where a frozen program has only the integers), its ranges.
 
     ``clipped`` is the share of values that saturate, ``bounded`` that of integers kept from overflowing in pairs.
@@ -109,7 +109,7 @@ def _threshold(program: Program, title: str) -> float | None:
     return threshold if threshold > 0 else None
 
 
-def weights(program: Program) -> Iterator[Weight]:
+def weights(program: Program) -> Iterator[WeightSite]:
     """Every quantized weight."""
     for title in program.placements.weights:
         quantizer, values = program.quantizer(title), program.weight(title).detach()
@@ -122,12 +122,12 @@ def weights(program: Program) -> Iterator[Weight]:
             thresholds = quantizer.range_for(values, None)[0].detach()
             reach = (1 + 0.5 / quantizer.grid.high) * quantizer.per_channel(thresholds, values)
             clipped = float((values.abs() > reach).float().mean())
-        yield Weight(title, quantizer.grid.bits, values, rounded, thresholds.flatten(), clipped, bounded)
+        yield WeightSite(title, quantizer.grid.bits, values, rounded, thresholds.flatten(), clipped, bounded)
     if not program.placements.weights:
         yield from _frozen_weights(program)
 
 
-def _frozen_weights(program: Program) -> Iterator[Weight]:
+def _frozen_weights(program: Program) -> Iterator[WeightSite]:
     taken: set[str] = set()
     for node in program.graphs[EVAL].nodes:
         if is_dequantize(node) and not is_quantize(node.args[0]) and (name := str(stored_weight(node).target)) not in taken:
@@ -140,4 +140,4 @@ def _frozen_weights(program: Program) -> Iterator[Weight]:
                 scale = read(program, str(scale.target)).detach().view(shape)
             high = node.args[-2]
             values = integers * scale
-            yield Weight(name, int(high).bit_length() + 1, values, None, torch.as_tensor(scale * high).flatten())
+            yield WeightSite(name, int(high).bit_length() + 1, values, None, torch.as_tensor(scale * high).flatten())

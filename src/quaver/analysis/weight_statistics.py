@@ -4,11 +4,11 @@ import torch
 
 from quaver.analysis.findings import WeightStatistics
 from quaver.analysis.histogram import Counts
-from quaver.analysis.sites import Weight
+from quaver.analysis.sites import WeightSite
 from quaver.analysis.tensor_statistics import decibels, percentiles_of, spread
 
 
-def statistics_of_weight(weight: Weight) -> WeightStatistics:
+def statistics_of_weight(weight: WeightSite) -> WeightStatistics:
     """The record of a weight."""
     values = weight.values.float().flatten()
     finite = values[torch.isfinite(values)]

@@ -2,7 +2,7 @@
 
 import math
 
-from quaver.calibration.ranges import CANDIDATES, Seen, clipping_of
+from quaver.calibration.activation_ranges import CANDIDATES, ObservedTensor, clipping_of
 from quaver.graph.nodes import facts, is_fake_quant, quantizer_of
 from quaver.grid import Grid, asymmetric_grid
 from quaver.program import EVAL, Program
@@ -14,7 +14,7 @@ BETTER = 0.7
 """Of the symmetric grid's noise: what another must stay below."""
 
 
-def skewed(program: Program, title: str, tensors: list[Seen], threshold: float) -> float:
+def skewed(program: Program, title: str, tensors: list[ObservedTensor], threshold: float) -> float:
     """Give a quantizer an asymmetric grid where that makes less noise; the threshold that it is to have."""
     if len(tensors) != 1 or not _can_be(program, title, tensors[0]):
         return threshold
@@ -35,7 +35,7 @@ def skewed(program: Program, title: str, tensors: list[Seen], threshold: float) 
     return best[1]
 
 
-def _can_be(program: Program, title: str, tensor: Seen) -> bool:
+def _can_be(program: Program, title: str, tensor: ObservedTensor) -> bool:
     """Whether a tensor is signed, reaches further up than down, and is rounded for convolutions alone; no sum, no input."""
     quantizer, node = program.quantizer(title), tensor.site.node
     if isinstance(quantizer, CustomQuantizer) or quantizer.preprocess is not None or quantizer.grid != SYMMETRIC:

@@ -2,18 +2,18 @@
 
 from torch import Tensor
 
-from quaver.calibration.layers import Layer, own_tensor
+from quaver.calibration.calibrated_layer import CalibratedLayer, own_tensor
 from quaver.calibration.moments import moments_of
 from quaver.calibration.sweep import Sweep
 from quaver.graph.nodes import facts
 
 
-def can_correct(sweep: Sweep, layer: Layer) -> bool:
+def can_correct(sweep: Sweep, layer: CalibratedLayer) -> bool:
     """Whether a layer has a place that its outputs' mean is in."""
     return _place(sweep, layer) is not None
 
 
-def correct_bias(sweep: Sweep, layer: Layer) -> None:
+def correct_bias(sweep: Sweep, layer: CalibratedLayer) -> None:
     """Give the mean error of a layer's outputs to its bias, or to the mean that its batch norm takes off."""
     place = _place(sweep, layer)
     if place is None:
@@ -24,7 +24,7 @@ def correct_bias(sweep: Sweep, layer: Layer) -> None:
     place.add_((error if layer.norm is not None else -error).to(place.dtype))
 
 
-def _place(sweep: Sweep, layer: Layer) -> Tensor | None:
+def _place(sweep: Sweep, layer: CalibratedLayer) -> Tensor | None:
     if layer.norm is not None:
         return own_tensor(sweep.program, layer.norm, "running_mean")
     return own_tensor(sweep.program, layer.node, "bias")

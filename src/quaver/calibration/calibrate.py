@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from quaver.analysis.given import on_its_device, prepared, said_of_images, split
+from quaver.analysis.arguments import image_error_context, on_its_device, prepared, split
+from quaver.calibration.activation_ranges import ObservedTensor, give, largest_of, look, nearest_readers, nearest_tensor
 from quaver.calibration.asymmetry import skewed
-from quaver.calibration.batch_norm import reestimate
+from quaver.calibration.batch_norm_correction import reestimate
 from quaver.calibration.bias_correction import can_correct, correct_bias
+from quaver.calibration.calibrated_layer import CalibratedLayer, layers_of
+from quaver.calibration.calibration_options import CalibrationOptions
 from quaver.calibration.equalization import equalize
-from quaver.calibration.layers import Layer, layers_of
-from quaver.calibration.options import CalibrationOptions
 from quaver.calibration.products import products_of
 from quaver.calibration.progress import shown
-from quaver.calibration.ranges import Seen, give, largest_of, look, nearest_readers, nearest_tensor
 from quaver.calibration.rounding import round_by_output
 from quaver.calibration.sweep import Sweep
 from quaver.calibration.weight_ranges import begin, search_thresholds
@@ -138,7 +138,7 @@ class _Calibration:
     def run(self) -> None:
         """Equalize, look, and go through the layers."""
         begin(self.program)
-        with said_of_images("calibrate", self.batches[0][0]):
+        with image_error_context("calibrate", self.batches[0][0]):
             if self.options.equalize:
                 equalize(self.program, self.batches)
             self.seen, largest = look(self.program, self.batches, lambda done: self.tell("ranges", done, len(self.batches)))
@@ -153,7 +153,7 @@ class _Calibration:
         for done, _ in enumerate(self.sweep.run(self.visit)):
             self.tell("layers", done + 1, total)
 
-    def _threshold(self, title: str, tensors: list[Seen]) -> float:
+    def _threshold(self, title: str, tensors: list[ObservedTensor]) -> float:
         threshold = largest_of(tensors) if self.options.ranges == "largest" else nearest_tensor(tensors)
         return skewed(self.program, title, tensors, threshold) if self.options.asymmetric else threshold
 
@@ -182,7 +182,7 @@ class _Calibration:
             return
         give(self.program, tensors, nearest_readers(self.sweep, node, tensors[0], self.thresholds[title]))
 
-    def adapt(self, layer: Layer) -> None:
+    def adapt(self, layer: CalibratedLayer) -> None:
         """Choose thresholds and integers of a layer's weight, then its bias."""
         bits, by_norm = layer.quantizer.grid.bits, self.options.reestimate_bn and layer.norm is not None
         corrects = self.options.correct_bias and not by_norm and can_correct(self.sweep, layer)

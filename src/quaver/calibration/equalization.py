@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from quaver.analysis.interpreter import FloatInterpreter
-from quaver.calibration.layers import Layer, layers_of, own_tensor
+from quaver.calibration.calibrated_layer import CalibratedLayer, layers_of, own_tensor
 from quaver.graph.nodes import argument, clamp_bounds, is_fake_quant, packet, quantizer_of
 from quaver.program import Program
 
@@ -29,8 +29,8 @@ FURTHEST = 8
 class Pair:
     """Two layers, and the tensor that the second one reads of the first."""
 
-    first: Layer
-    second: Layer
+    first: CalibratedLayer
+    second: CalibratedLayer
     tensor: fx.Node
 
 
@@ -71,13 +71,13 @@ def _passes_factors_on(node: fx.Node) -> bool:
     return clamp_bounds(node) == (0.0, float("inf"))
 
 
-def _fits(first: Layer, second: Layer) -> bool:
+def _fits(first: CalibratedLayer, second: CalibratedLayer) -> bool:
     """Whether the second layer reads the channels as they are, depthwise or all together."""
     given, taken = first.weight.shape[0], second.weight.shape[1] * second.groups
     return first.is_product and second.is_product and given == taken and second.groups in (1, given)
 
 
-def _tensors_to_multiply(program: Program, layer: Layer) -> list[Tensor] | None:
+def _tensors_to_multiply(program: Program, layer: CalibratedLayer) -> list[Tensor] | None:
     """The tensors that a layer's output is proportional to, if they are its own."""
     if layer.norm is not None:
         tensors = [own_tensor(program, layer.norm, name) for name in ("weight", "bias")]
@@ -118,13 +118,13 @@ def _best_factors(program: Program, pair: Pair, largest: Tensor, squares: Tensor
     return best
 
 
-def _by_output(layer: Layer, squares: Tensor, weight: Tensor) -> Tensor:
+def _by_output(layer: CalibratedLayer, squares: Tensor, weight: Tensor) -> Tensor:
     """The mean square of each output: of inputs with these mean squares, independent of each other."""
     sums = weight.square().flatten(2).sum(2) if weight.dim() > 2 else weight.square()
     return sums[:, 0] * squares if layer.groups > 1 else sums @ squares
 
 
-def _divided(layer: Layer, weight: Tensor, factors: Tensor) -> Tensor:
+def _divided(layer: CalibratedLayer, weight: Tensor, factors: Tensor) -> Tensor:
     """The weight that undoes the factors of its inputs."""
     axis = 0 if layer.groups > 1 else 1
     return weight / factors.view([-1 if k == axis else 1 for k in range(weight.dim())])

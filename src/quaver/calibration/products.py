@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from quaver.calibration.layers import Layer
+from quaver.calibration.calibrated_layer import CalibratedLayer
 from quaver.calibration.sweep import Sweep
 
 LARGEST = 6144
@@ -32,7 +32,7 @@ class Products:
         return ((change @ self.inputs) * change).sum(-1)
 
 
-def products_of(sweep: Sweep, layer: Layer, *, centred: bool) -> Products | None:
+def products_of(sweep: Sweep, layer: CalibratedLayer, *, centred: bool) -> Products | None:
     """The products over all batches; ``centred``: of what differs from the mean, which a bias will make up for.
 
     None where the layer is no matrix product, or a product is too large.

@@ -8,7 +8,7 @@ What AdaRound and GPTQ look for, in seconds. The integers are kept as weights th
 import torch
 from torch import Tensor
 
-from quaver.calibration.layers import Layer
+from quaver.calibration.calibrated_layer import CalibratedLayer
 from quaver.calibration.products import Products
 from quaver.quantizers.saturation import LARGEST_SUM
 
@@ -20,7 +20,7 @@ BLOCK = 64
 """Integers that are chosen before the errors of all others are brought up to date."""
 
 
-def round_by_output(layer: Layer, products: Products) -> None:
+def round_by_output(layer: CalibratedLayer, products: Products) -> None:
     """Choose the integers of a layer's weight; the weight moves to those that are not the nearest anyway."""
     weight, quantizer = layer.weight.detach(), layer.quantizer
     nearest, scale = quantizer.integers(weight)
@@ -32,7 +32,7 @@ def round_by_output(layer: Layer, products: Products) -> None:
     layer.weight.copy_(torch.where(kept.view(-1, *[1] * (weight.dim() - 1)), moved, weight))
 
 
-def _descend(layer: Layer, products: Products, start: Tensor, step: Tensor, held: Tensor) -> Tensor:
+def _descend(layer: CalibratedLayer, products: Products, start: Tensor, step: Tensor, held: Tensor) -> Tensor:
     """Integers of which no single one can be changed for the better, but for those that are held."""
     grid, squares, is_held = layer.quantizer.grid, products.inputs, layer.in_groups(held)
     nearest, steps = layer.in_groups(start), layer.in_groups(step)[..., :1]
@@ -59,7 +59,7 @@ def _descend(layer: Layer, products: Products, start: Tensor, step: Tensor, held
     return integers.reshape(start.shape)
 
 
-def _is_held(layer: Layer, nearest: Tensor) -> Tensor:
+def _is_held(layer: CalibratedLayer, nearest: Tensor) -> Tensor:
     """Which weights must stay: those that the range comes from, by themselves or because of a neighbour (``pairs``)."""
     quantizer, weight = layer.quantizer, layer.weight.detach()
     held = torch.zeros_like(weight, dtype=torch.bool)

@@ -5,12 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
-from quaver.analysis.given import on_its_device, split
+from quaver.analysis.arguments import on_its_device, split
 from quaver.errors import InputError, StageError
 from quaver.program import Program
-from quaver.program.batch_norm import unfreeze_batch_norm
+from quaver.program.freeze_batch_norm import unfreeze_batch_norm
 from quaver.quantizers.switches import disable_observer
-from quaver.training.batch_norm import reestimate
+from quaver.training.batch_norm_statistics import reestimate
 
 _WHO = "reestimate_batch_norm"
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from quaver.analysis.initialise import start
-from quaver.calibration.layers import Layer
+from quaver.calibration.calibrated_layer import CalibratedLayer
 from quaver.calibration.products import Products
 from quaver.program import Program
 from quaver.quantizers import LearnedStep, Quantizer
@@ -16,7 +16,7 @@ SHARES = tuple(1 - 0.04 * step for step in range(16))
 """Of the threshold that nothing is cut with: what is tried."""
 
 
-def search_thresholds(layer: Layer, products: Products) -> None:
+def search_thresholds(layer: CalibratedLayer, products: Products) -> None:
     """Give every channel of a weight the threshold with the least error, and cut what lies beyond it."""
     weight, quantizer = layer.weight.detach().clone(), layer.quantizer
     whole = quantizer.range_for(weight, None)[0].detach().clone()

@@ -10,7 +10,7 @@ from torch import fx, nn
 
 from quaver.graph.nodes import modules_in
 from quaver.program.module_calls import ModuleCalls
-from quaver.program.watched_modules import is_plain_value
+from quaver.program.module_guards import is_plain_value
 
 _ASKED = frozenset({"eps", "momentum", "p", "track_running_stats", "process_group"})
 """What a graph asks batch norms and dropouts for each time that it runs."""

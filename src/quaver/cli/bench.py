@@ -22,7 +22,7 @@ from quaver.engines import engine_of, installed, packages, suffixes
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
 from quaver.machine.packages import version_of
-from quaver.measure.executed_layers import Layer, layers, products_in_int8, titles, totals
+from quaver.measure.executed_layers import ProfiledLayer, layers, products_in_int8, titles, totals
 from quaver.measure.footprint import file_size, memory
 from quaver.measure.int8_gaps import findings
 from quaver.measure.latency import measure
@@ -30,7 +30,7 @@ from quaver.measure.throughput import CALLS, measure_throughput
 from quaver.program import Stage
 from quaver.runtime import Runner
 from quaver.runtime.artefact import checked, find
-from quaver.runtime.batches import fixed_batch
+from quaver.runtime.example_batches import fixed_batch
 from quaver.runtime.saved_program import is_program_alone
 from quaver.runtime.trial import tried
 
@@ -239,7 +239,7 @@ def _footprints(console: Console, contenders: list[Contender], rows: Rows, threa
 
 
 def _profile(
-    console: Console, one: Contender, executed: list[Layer], batch: int, with_layers: bool, with_totals: bool
+    console: Console, one: Contender, executed: list[ProfiledLayer], batch: int, with_layers: bool, with_totals: bool
 ) -> dict[str, Any]:
     """What the engine says about one contender, shown and as a record."""
     int8, products = products_in_int8(executed)
@@ -257,6 +257,6 @@ def _profile(
     return record
 
 
-def _layer(layer: Layer, title: str) -> dict[str, Any]:
+def _layer(layer: ProfiledLayer, title: str) -> dict[str, Any]:
     plain = {key: value for key, value in vars(layer).items() if key not in ("given", "origins")}
     return {"title": title} | plain | {"reads": list(layer.reads), "ops": list(layer.ops)}

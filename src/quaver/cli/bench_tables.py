@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from quaver.cli.consoles import table_of
-from quaver.measure.executed_layers import Layer, titles
+from quaver.measure.executed_layers import ProfiledLayer, titles
 from quaver.measure.int8_gaps import Finding
 
 SHOWN = 20
@@ -56,7 +56,7 @@ def show_footprints(console: Console, rows: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
-def show_layers(console: Console, title: str, executed: list[Layer]) -> None:
+def show_layers(console: Console, title: str, executed: list[ProfiledLayer]) -> None:
     """Every layer in the order of execution."""
     table = table_of(f"Layers of {title}", "layer", "type", "precision", "|µs", "|share")
     for layer, name in zip(executed, titles(executed).values(), strict=True):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quaver.calibration.options import CalibrationOptions
+from quaver.calibration.calibration_options import CalibrationOptions
 from quaver.cli.analyze import float_program
 from quaver.cli.consoles import results_console
 from quaver.cli.flags import as_in_a_recipe, like_option, with_flags_of

@@ -15,10 +15,10 @@ from quaver.cli.check import check
 from quaver.cli.consoles import progress_console
 from quaver.cli.export import convert, export
 from quaver.cli.flags import BOTH_SPELLINGS, FlagsCommand, by_any_name
-from quaver.cli.journeys import demo, quantize, train
 from quaver.cli.language import Lang, TranslatedCommand, TranslatedGroup
 from quaver.cli.report import report
 from quaver.cli.testing import bench, convert_data, run_tester
+from quaver.cli.training_commands import demo, quantize, train
 from quaver.cli.verify import verify
 from quaver.errors import QuaverError, StoppedError
 

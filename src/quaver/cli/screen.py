@@ -5,7 +5,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from quaver.training.listener import Line, Listener, Position
+from quaver.training.listener import Listener, Position, ProgressLine
 
 
 class Screen(Listener):
@@ -44,7 +44,7 @@ class Screen(Listener):
         if self.task is not None:
             self.progress.update(self.task, completed=at.step)
 
-    def logged(self, line: Line) -> None:
+    def logged(self, line: ProgressLine) -> None:
         """A line in the form of the reference behind the phase's name, and the bar's own figures."""
         figures = line.figures
         if self.lines:
@@ -54,7 +54,7 @@ class Screen(Listener):
             summary = "  ".join(f"{name} {value}" for name, value in shown.items())
             self.progress.update(self.task, figures=f"{summary}  {line.images_per_second:,.0f} images/s")
 
-    def evaluated(self, line: Line) -> None:
+    def evaluated(self, line: ProgressLine) -> None:
         """The figures over the test set."""
         if self.lines:
             self._print(line.of_test_set())

@@ -17,7 +17,7 @@ NO_EPOCH = -1
 """In place of an epoch's number: what is held out is the same in all of them."""
 
 
-class Part(ImageData):
+class Subset(ImageData):
     """Some images of a data set, by their numbers in it."""
 
     def __init__(self, whole: ImageData, numbers: Sequence[int]) -> None:
@@ -37,7 +37,7 @@ class Part(ImageData):
         self.whole.set_epoch(epoch)
 
 
-def held_out(train: ImageData, seed: int) -> tuple[Part, Part]:
+def held_out(train: ImageData, seed: int) -> tuple[Subset, Subset]:
     """The images to learn from, and those held out, as they are: not varied. The same for the same seed."""
     count = min(len(train) // ONE_IN, MOST)
     if not count:
@@ -48,4 +48,4 @@ def held_out(train: ImageData, seed: int) -> tuple[Part, Part]:
     order = permutation(seed, NO_EPOCH, len(train)).tolist()
     as_they_are = copy.copy(train)
     as_they_are.augment = False
-    return Part(train, sorted(order[count:])), Part(as_they_are, sorted(order[:count]))
+    return Subset(train, sorted(order[count:])), Subset(as_they_are, sorted(order[:count]))

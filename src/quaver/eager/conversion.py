@@ -17,10 +17,10 @@ from quaver.capture.explain import depends_on_data
 from quaver.config.qat_config import QATConfig
 from quaver.eager.input_spec import InputSpec
 from quaver.eager.later_parametrizations import refuse_later_parametrizations
+from quaver.eager.marker_op import quantizer_marker
 from quaver.eager.output_ranges import observe_output_ranges
 from quaver.eager.quantized_layers import Add, Swapped, Weighted, swap_back
 from quaver.eager.sign_tracking import is_watching
-from quaver.eager.trace_marks import mark
 from quaver.engines import DEFAULT
 from quaver.errors import CaptureError, ConversionError, InputError, StageError
 from quaver.graph.nodes import OpNode, activation_inputs, calls, facts, is_op, op_of, weight_of
@@ -119,7 +119,7 @@ def _mark_inputs(
         return args, kwargs  # a number is added as it is
     for position, name, key in keys:
         place = position if position in given else name
-        given[place] = mark(given[place], key)
+        given[place] = quantizer_marker(given[place], key)
     return tuple(given[position] for position in range(len(args))), {name: given[name] for name in kwargs}
 
 
@@ -150,7 +150,7 @@ def _captured(net: nn.Module, specs: list[InputSpec], device: torch.device | Non
 
 def _plan(graph: fx.Graph, layers: Marked) -> Plan:
     """Take the marks out of a graph; give what they say: which ops are to read what through which of the live quantizers."""
-    marks = [node for node in graph.nodes if calls(node, "quantizer_mark")]
+    marks = [node for node in graph.nodes if calls(node, "quantizer_marker")]
     never_signed = never_negative(map(_source, marks))
     plan: Plan = {}
     for node in marks:
@@ -217,7 +217,7 @@ class _LiveQuantizers(QuantizerSource):
 
 def _source(node: fx.Node) -> fx.Node:
     """What a mark, or several in a row, stand behind."""
-    while calls(node, "quantizer_mark"):
+    while calls(node, "quantizer_marker"):
         node = node.args[0]  # type: ignore[assignment]
     return node
 

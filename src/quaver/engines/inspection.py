@@ -15,7 +15,7 @@ WARMUP = 2
 """Calls before times count: the first build the kernels."""
 
 
-class Part(NamedTuple):
+class ModelPart(NamedTuple):
     """A model to run: how many of its first outputs are the program's own, and in which it shows each tensor asked for.
 
     One may show several: what is rounded twice to one grid is one tensor in the file.
@@ -30,7 +30,7 @@ class Part(NamedTuple):
 class Revealed:
     """Models that show quantized tensors, the last of them with the program's outputs; and all tensors that the file has."""
 
-    parts: list[Part]
+    parts: list[ModelPart]
     tensors: set[str]
 
 

@@ -66,7 +66,7 @@ def start(
         recipe = _recipe(file, dict(flags) | {"model_save_dir": str(RunFolder.of(checkpoint).path)}, command)
     folder = RunFolder(Path(recipe.model_save_dir))
     recipe = _from_analysis(recipe, folder, say) if command == "quantize" else recipe
-    _refuse_implausible(recipe, command)
+    _refuse_invalid_recipe(recipe, command)
     folder.refuse_file()
     claim(folder.path)
     folder.begin(command, recipe, say)
@@ -123,7 +123,7 @@ def _go_on(
     recipe = with_flags(recipe or stored, flags, command, problems)
     if of_folder:
         _refuse_code_of_folder(recipe, flags, checkpoint)
-    _refuse_implausible(recipe, command)
+    _refuse_invalid_recipe(recipe, command)
     if saved is None:
         folder.begin_again(say)
         return Start(command, recipe, folder)
@@ -176,7 +176,7 @@ def _changed(stored: dict[str, Any], now: dict[str, Any], prefix: str = "") -> l
     return changed
 
 
-def _refuse_implausible(recipe: Recipe, command: Command) -> None:
+def _refuse_invalid_recipe(recipe: Recipe, command: Command) -> None:
     problems = recipe_problems(recipe, command)
     if problems:
         raise ConfigError("\n".join(problems))

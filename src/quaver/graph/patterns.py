@@ -47,7 +47,7 @@ def _is_fixed_norm(node: fx.Node) -> bool:
     return not (depends_on_input(argument(node, "weight")) or depends_on_input(argument(node, "bias")))
 
 
-class Affine(NamedTuple):
+class ConstantAffine(NamedTuple):
     """A product or a sum of a tensor and a constant: a number, or a node whose tensor does not depend on the input."""
 
     tensor: fx.Node
@@ -55,14 +55,14 @@ class Affine(NamedTuple):
     type: str
 
 
-def affine(node: fx.Node) -> Affine | None:
+def affine(node: fx.Node) -> ConstantAffine | None:
     """What a node multiplies with a constant, or adds one to; None for any other op."""
     if not calls(node, "mul", "add") or node.kwargs:
         return None
     for place in (0, 1):
         tensor, constant = node.args[place], node.args[1 - place]
         if depends_on_input(tensor) and (is_parameter(constant) or _is_number(constant)):
-            return Affine(tensor, constant, packet(node))  # type: ignore[arg-type]
+            return ConstantAffine(tensor, constant, packet(node))  # type: ignore[arg-type]
     return None
 
 

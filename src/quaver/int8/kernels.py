@@ -14,7 +14,7 @@ from torch import Tensor
 
 from quaver.grid import Grid
 from quaver.quantizers import Quantizer
-from quaver.quantizers.arithmetic import Norm, Stored, as_stored, round_between
+from quaver.quantizers.arithmetic import Norm, StorageFormat, as_stored, round_between
 
 Operation = Callable[..., Tensor]
 IN_STEPS: dict[Operation, Operation] = {}
@@ -39,7 +39,7 @@ def in_steps(
     return (value / scale).clamp(low, high)
 
 
-def live_integers(
+def quantizer_integers(
     quantizer: Quantizer,
     x: Tensor,
     shifted: bool,
@@ -48,7 +48,7 @@ def live_integers(
     norm: Norm | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Integers and step by a quantizer as it is now."""
-    return quantizer.integers(x, Stored(shifted, unit, fused_add, norm))
+    return quantizer.integers(x, StorageFormat(shifted, unit, fused_add, norm))
 
 
 def stored_integers(weight: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def stored_activation(
     grid = _engine_grid(low, high)
     if grid is None:  # written by hand
         return round_between(x if unit is None else x * unit, scale, low, high)
-    return as_stored(x.float(), scale, grid, Stored(shifted, unit, fused_add, norm))
+    return as_stored(x.float(), scale, grid, StorageFormat(shifted, unit, fused_add, norm))
 
 
 @cache

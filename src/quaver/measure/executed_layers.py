@@ -12,8 +12,8 @@ from quaver.engines.file_graph import FileNode
 from quaver.engines.inspection import ExecutedLayer
 from quaver.errors import EngineError
 from quaver.operators import WEIGHTED as WEIGHTED_OPS
+from quaver.program.op_record import why_in
 from quaver.program.reason import ComputedWith
-from quaver.program.record import why_in
 from quaver.runtime.artefact import provenance
 
 INT8 = frozenset({"i8", "u8"})
@@ -21,7 +21,7 @@ FLOAT = frozenset({"f32", "bf16", "f16", "f64"})
 
 
 @dataclass(frozen=True)
-class Layer(ExecutedLayer):
+class ProfiledLayer(ExecutedLayer):
     """A layer as the engine executed it, and its ``share`` of the time.
 
     ``ops`` are the program's ops it computes, as far as names tell. ``given`` is where the layer stands in the file; None
@@ -49,7 +49,7 @@ class Layer(ExecutedLayer):
         return computes and self.precision in FLOAT
 
 
-def layers(path: Path, engine: str, *, threads: int = 1, batch: int = 1, rounds: int = 20) -> list[Layer]:
+def layers(path: Path, engine: str, *, threads: int = 1, batch: int = 1, rounds: int = 20) -> list[ProfiledLayer]:
     """Every layer that the engine executed for a random batch, in its order; times are over ``rounds`` calls."""
     profile = by_package(engine).profile(path, threads, batch, rounds)
     if profile is None:
@@ -57,12 +57,12 @@ def layers(path: Path, engine: str, *, threads: int = 1, batch: int = 1, rounds:
         raise EngineError(f"{path}: {engine} does not tell what it executes. Layers are shown for {telling}.")
     names, whole = _Names(profile.file, path), sum(layer.microseconds for layer in profile.layers) or 1.0
     return [
-        Layer(**vars(layer), share=layer.microseconds / whole, ops=names.ops(layer), given=names.given(layer))
+        ProfiledLayer(**vars(layer), share=layer.microseconds / whole, ops=names.ops(layer), given=names.given(layer))
         for layer in profile.layers
     ]
 
 
-def titles(executed: list[Layer]) -> dict[str, str]:
+def titles(executed: list[ProfiledLayer]) -> dict[str, str]:
     """What to call each layer: the program's names where they are known, ``from → to`` for a reorder."""
     titles = {layer.name: " + ".join(layer.ops) or _tensor(_plain(layer.file_name or layer.name)) for layer in executed}
     for layer in executed:
@@ -73,15 +73,15 @@ def titles(executed: list[Layer]) -> dict[str, str]:
     return titles
 
 
-def products_in_int8(executed: Iterable[Layer]) -> tuple[int, int]:
+def products_in_int8(executed: Iterable[ProfiledLayer]) -> tuple[int, int]:
     """How many convolutions and matrix products ran in int8, and how many there are."""
     products = [layer for layer in executed if layer.role == "product"]
     return sum(layer.is_int8 for layer in products), len(products)
 
 
-def totals(executed: Iterable[Layer]) -> list[dict[str, Any]]:
+def totals(executed: Iterable[ProfiledLayer]) -> list[dict[str, Any]]:
     """Time by type and precision, the longest first."""
-    groups: dict[tuple[str, str], list[Layer]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[ProfiledLayer]] = defaultdict(list)
     for layer in executed:
         groups[layer.type, layer.precision].append(layer)
     rows = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quaver.engines import installed, weights_beside
 from quaver.errors import EngineError
-from quaver.runtime.batches import random_batch
+from quaver.runtime.example_batches import random_batch
 from quaver.runtime.trial import signal_words
 
 STATUS = Path("/proc/self/status")

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from quaver.engines import ENGINES, by_package
 from quaver.engines.file_graph import FileNode
-from quaver.measure.executed_layers import FLOAT, Layer, titles
+from quaver.measure.executed_layers import FLOAT, ProfiledLayer, titles
+from quaver.program.op_record import why_in
 from quaver.program.reason import ComputedWith, NotListed, Reason, SkipPattern
-from quaver.program.record import why_in
 
 Kind = Literal["float layer", "rounding", "reorder"]
 
@@ -29,12 +29,12 @@ class Finding:
     remedy: str
 
 
-def findings(executed: list[Layer], engine: str, origin: dict[str, Any]) -> list[Finding]:
+def findings(executed: list[ProfiledLayer], engine: str, origin: dict[str, Any]) -> list[Finding]:
     """All of them, the longest first; none for a float model. ``origin`` is the artefact's provenance, or empty."""
     if not any(layer.is_int8 for layer in executed):
         return []
     explain = _Explaining(executed, engine, origin)
-    kinds: dict[Kind, tuple[Callable[[Layer], bool], Callable[[Layer], tuple[str, str]]]] = {
+    kinds: dict[Kind, tuple[Callable[[ProfiledLayer], bool], Callable[[ProfiledLayer], tuple[str, str]]]] = {
         "float layer": (lambda layer: layer.is_float, explain.float_layer),
         "rounding": (lambda layer: layer.role == "rounding", explain.rounding),
         "reorder": (lambda layer: layer.is_reorder, explain.reorder),
@@ -49,17 +49,17 @@ def findings(executed: list[Layer], engine: str, origin: dict[str, Any]) -> list
 
 
 class _Explaining:
-    def __init__(self, executed: list[Layer], engine: str, origin: dict[str, Any]) -> None:
+    def __init__(self, executed: list[ProfiledLayer], engine: str, origin: dict[str, Any]) -> None:
         self.layers = {layer.name: layer for layer in executed}
         self.titles = titles(executed)
         self.engine = by_package(engine)
         self.origin = origin
         self.records: dict[str, Any] = {record["name"]: record for record in origin.get("ops", [])}
-        self.readers: dict[str, list[Layer]] = {
+        self.readers: dict[str, list[ProfiledLayer]] = {
             name: [layer for layer in executed if name in layer.reads] for name in self.layers
         }
 
-    def place(self, layer: Layer) -> str:
+    def place(self, layer: ProfiledLayer) -> str:
         """Where it stands among the int8 layers."""
         before = self._any_int8(layer, lambda other: [self.layers[name] for name in other.reads])
         behind = self._any_int8(layer, lambda other: self.readers[other.name])
@@ -67,7 +67,7 @@ class _Explaining:
             return "between int8 layers"
         return "before the first int8 layer" if behind else "behind the last int8 layer" if before else "apart"
 
-    def _any_int8(self, layer: Layer, neighbours: Callable[[Layer], list[Layer]]) -> bool:
+    def _any_int8(self, layer: ProfiledLayer, neighbours: Callable[[ProfiledLayer], list[ProfiledLayer]]) -> bool:
         seen: set[str] = set()
         waiting = list(neighbours(layer))
         while waiting:
@@ -81,7 +81,7 @@ class _Explaining:
 
     # float layers
 
-    def float_layer(self, layer: Layer) -> tuple[str, str]:
+    def float_layer(self, layer: ProfiledLayer) -> tuple[str, str]:
         """Why, and what would remove it."""
         record = self._record(layer)
         if record is None:
@@ -96,12 +96,12 @@ class _Explaining:
             return f"{op_type} ran by itself in {layer.precision}, not together with {why.host!r}", ""
         return f"{op_type} {name!r} stays float in the program: {record['reason']}", self._remedy(op_type, why)
 
-    def _finishes(self, layer: Layer, op: str) -> bool:
+    def _finishes(self, layer: ProfiledLayer, op: str) -> bool:
         """Is it only the end of an op whose convolution or product is another layer?"""
         others = (self.layers[name] for name in layer.reads)
         return layer.role != "product" and any(other.role == "product" and op in other.ops for other in others)
 
-    def _record(self, layer: Layer) -> Any:
+    def _record(self, layer: ProfiledLayer) -> Any:
         """The program's record of the layer; for one without a name, of an op of its type that stayed float."""
         for name in layer.ops:
             if name in self.records:
@@ -110,7 +110,7 @@ class _Explaining:
         floats = [record for record in self.records.values() if not record["quantized"]]
         return next((record for record in floats if record["type"].replace("_", "") == kind), None)
 
-    def _from_the_file(self, layer: Layer, fact: str) -> tuple[str, str]:
+    def _from_the_file(self, layer: ProfiledLayer, fact: str) -> tuple[str, str]:
         """The fact with what the file shows about it, and what would remove it."""
         given = layer.given
         if given is None:
@@ -146,7 +146,7 @@ class _Explaining:
 
     # what stands between layers
 
-    def rounding(self, layer: Layer) -> tuple[str, str]:
+    def rounding(self, layer: ProfiledLayer) -> tuple[str, str]:
         """Quantizing and dequantizing as a layer of its own."""
         before, behind = self._neighbours(layer, lambda other: other.reads), self._neighbours(layer, self._reader_names)
         after_float = next((other for other in before if other.is_float), None)
@@ -161,17 +161,17 @@ class _Explaining:
         reader = self._named(for_float or behind[0]) if behind else "the model's output"
         return f"turns integers back into float for {reader}", self._goes_with(for_float)
 
-    def _neighbours(self, layer: Layer, names: Callable[[Layer], Iterable[str]]) -> list[Layer]:
+    def _neighbours(self, layer: ProfiledLayer, names: Callable[[ProfiledLayer], Iterable[str]]) -> list[ProfiledLayer]:
         """The layers before or behind, looking through reorders."""
         near = [self.layers[name] for name in names(layer)]
         return [
             neighbour for other in near for neighbour in (self._neighbours(other, names) if other.is_reorder else [other])
         ]
 
-    def _reader_names(self, layer: Layer) -> list[str]:
+    def _reader_names(self, layer: ProfiledLayer) -> list[str]:
         return [reader.name for reader in self.readers[layer.name]]
 
-    def reorder(self, layer: Layer) -> tuple[str, str]:
+    def reorder(self, layer: ProfiledLayer) -> tuple[str, str]:
         """A tensor stored another way: in another precision, or in another order."""
         before = self.layers[layer.reads[0]] if layer.reads else None
         behind = next(iter(self.readers[layer.name]), None)
@@ -182,8 +182,8 @@ class _Explaining:
         order += f" to {layer.layout}" if layer.layout else ""
         return f"changes the order of the values in memory{order}", "nothing in the model, the engine put it there by itself"
 
-    def _named(self, layer: Layer) -> str:
+    def _named(self, layer: ProfiledLayer) -> str:
         return f"{self.titles[layer.name]!r} ({layer.type}, {layer.precision})"
 
-    def _goes_with(self, layer: Layer | None) -> str:
+    def _goes_with(self, layer: ProfiledLayer | None) -> str:
         return "" if layer is None else f"running {self.titles[layer.name]!r} in int8"

@@ -8,7 +8,7 @@ import numpy as np
 
 from quaver.checking import check, whole
 from quaver.runtime import Runner
-from quaver.runtime.batches import random_batch
+from quaver.runtime.example_batches import random_batch
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from quaver.measure.latency import interleaved
 from quaver.runtime import Queue, Runner
-from quaver.runtime.batches import random_batch
+from quaver.runtime.example_batches import random_batch
 
 CALLS = 8
 """Batches for each stream in one turn: what is lost where the streams begin and end counts little."""

@@ -21,7 +21,7 @@ from quaver.measure.accuracy import top_k_hits
 from quaver.measure.output_agreement import TASKS, OutputAgreement, OutputCounts, Unit, counts_for
 from quaver.passes import QuantizationFreezePass
 from quaver.program import Program, Stage
-from quaver.program.batches import read_batch
+from quaver.program.batch_inputs import read_batch
 from quaver.runtime import Runner, load
 from quaver.runtime.artefact import find, provenance
 

@@ -8,7 +8,7 @@ from quaver.models.mobilenet_v3 import MobileNetV3, mobilenet_v3_large, mobilene
 from quaver.models.resnet import ResNet, resnet18, resnet20, resnet34, resnet50, resnet56, resnet101
 from quaver.models.squeezenet import SqueezeNet, squeezenet
 from quaver.models.vgg import VGG, vgg16, vgg16_bn, vgg19, vgg19_bn
-from quaver.models.weights import load_weights
+from quaver.models.weight_files import load_weights
 from quaver.models.yolov3 import YOLOv3, yolov3_mobilenet_v1
 
 __all__ = [

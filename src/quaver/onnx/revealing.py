@@ -4,7 +4,7 @@ from pathlib import Path
 
 import onnx
 
-from quaver.engines.inspection import Part, Revealed
+from quaver.engines.inspection import ModelPart, Revealed
 from quaver.onnx.session import ONNXRuntimeRunner
 from quaver.program.quantized_tensors import rounded_name
 
@@ -18,4 +18,4 @@ def reveal(file: Path, names: list[str], threads: int, *, optimize: bool = True)
     own = len(proto.graph.output)
     proto.graph.output.extend(tensors)
     places = {name: own + place for place, name in enumerate(names)}
-    return Revealed([Part(own, places, ONNXRuntimeRunner(proto.SerializeToString(), threads, optimize))], set(names))
+    return Revealed([ModelPart(own, places, ONNXRuntimeRunner(proto.SerializeToString(), threads, optimize))], set(names))

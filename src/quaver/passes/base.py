@@ -10,7 +10,7 @@ from quaver.config.options import Checked
 from quaver.errors import StageError
 from quaver.garbage import without_collecting
 from quaver.operators import OP_TYPES, WEIGHTED
-from quaver.passes.said_again import PLACE, SCOPE, refuse_fewer_types, refuse_other_place, said_again
+from quaver.passes.redundant_options import PLACE, SCOPE, redundant_option, refuse_fewer_types, refuse_other_place
 from quaver.program import Program, Stage
 from quaver.program.history import PassApplied
 
@@ -23,8 +23,8 @@ class Pass(ABC):
     otherwise: ClassVar[str]
     """What to do when the program is at another stage, in words."""
 
-    scope: Any = said_again(SCOPE, "Accepted as None: a program holds its own tensors.")
-    place: Any = said_again(PLACE, "The device that the program is on; program.to(device) moves it.")
+    scope: Any = redundant_option(SCOPE, "Accepted as None: a program holds its own tensors.")
+    place: Any = redundant_option(PLACE, "The device that the program is on; program.to(device) moves it.")
 
     @without_collecting()
     def apply(self, program: Program) -> Program:
@@ -54,7 +54,7 @@ class Pass(ABC):
 class SaidTypes(Checked, Pass):
     """A pass that may be told again which ops with weights were quantized."""
 
-    quantizable_op_type: str | tuple[str, ...] | list[str] | None = said_again(
+    quantizable_op_type: str | tuple[str, ...] | list[str] | None = redundant_option(
         or_none(names(OP_TYPES)), "The types of the quantized ops, as they are in the program."
     )
 

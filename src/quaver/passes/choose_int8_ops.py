@@ -12,8 +12,8 @@ from quaver.graph.nodes import copy_graph, is_dequantize, is_quantize, ops_by_na
 from quaver.operators import OP_TYPES
 from quaver.passes.base import Pass
 from quaver.program import EVAL, Program, Stage
+from quaver.program.op_record import OpRecord
 from quaver.program.reason import Because, ComputedWith
-from quaver.program.record import OpRecord
 
 
 @lists_options

@@ -31,18 +31,18 @@ from quaver.int8.folding import fold_of
 from quaver.operators import channel_axis
 from quaver.passes.base import SaidTypes
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
-from quaver.passes.said_again import refuse_other_options, said_again
+from quaver.passes.redundant_options import redundant_option, refuse_other_options
 from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
+from quaver.program.op_record import OpRecord
 from quaver.program.reason import Because
-from quaver.program.record import OpRecord
 from quaver.program.views import Executable, parent_module, read, set_submodule, value_of
 from quaver.quantizers import CustomQuantizer, Observer, Quantizer
 from quaver.quantizers.on_grid import OffGridError
 
 
 def _as_trained(kind: type, name: str) -> Any:
-    return said_again(or_none(rules_of(kind)[name]), "None, or what the program was trained with.")
+    return redundant_option(or_none(rules_of(kind)[name]), "None, or what the program was trained with.")
 
 
 @lists_options

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from quaver.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from quaver.program.op_record import OpRecord
     from quaver.program.placements import OpPlan, Placements
     from quaver.program.program import EVAL, TRAIN, Program
-    from quaver.program.record import OpRecord
     from quaver.program.signature import InputTensor, Signature
     from quaver.program.stage import Stage
 
@@ -16,7 +16,7 @@ on_demand(
     {
         "placements": "OpPlan Placements",
         "program": "EVAL TRAIN Program",
-        "record": "OpRecord",
+        "op_record": "OpRecord",
         "signature": "InputTensor Signature",
         "stage": "Stage",
     },

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from quaver.errors import InputError
 from quaver.program.program import Program
-from quaver.program.running import check_features
+from quaver.program.runtime_graph import check_features
 
 
 def feature_extractor(program: Program, names: Sequence[str]) -> "FeatureExtractor":

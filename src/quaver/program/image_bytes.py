@@ -21,7 +21,7 @@ _TRIED = np.linspace(1 - 1 / BYTES, 1 + 1 / BYTES, 1025)
 
 
 @dataclass(frozen=True)
-class Affine:
+class ByteAffine:
     """``byte · factor + shift``, channel by channel, for a tensor that is rounded next."""
 
     factor: NDArray[np.float32]
@@ -34,7 +34,7 @@ class Affine:
         return bool(((products + shift - low >= off) & (high - products - shift >= off)).all())
 
 
-def affine_for(program: Program, image: ImageInput) -> Affine | None:
+def affine_for(program: Program, image: ImageInput) -> ByteAffine | None:
     """The affine map after which each of the 256 bytes is rounded to the very integer that it has by its definition.
 
     Factor and shift are moved to where no byte comes near a tie: then it does not matter in which order an engine multiplies
@@ -53,7 +53,7 @@ def affine_for(program: Program, image: ImageInput) -> Affine | None:
     best = np.argmax(most - least, axis=1)[:, None]
     factor, least, most = (np.take_along_axis(values, best, 1) for values in (factors, least, most))
     shift = np.where(np.isfinite(least + most), (least + most) / 2, -mean / std)
-    affine = Affine(factor[:, 0].astype(np.float32), shift[:, 0].astype(np.float32))
+    affine = ByteAffine(factor[:, 0].astype(np.float32), shift[:, 0].astype(np.float32))
     return affine if affine.is_safe(low, high) else None
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from quaver.program.live_modules import live_modules
+from quaver.program.stateful_ops import stateful_nodes
 
 _KINDS: dict[str, type[nn.Module]] = {
     kind.__name__: kind
@@ -57,6 +57,6 @@ class SavedModule:
 
 def describe_modules(root: nn.Module, graphs: Iterable[fx.Graph]) -> dict[str, Any]:
     """The batch norms and dropouts that graphs ask, by their paths."""
-    asked = {path: module for _, path, module in live_modules(root, *graphs)}
-    saved = {path: SavedModule.of(module) for path, module in asked.items()}
+    stateful = {path: module for _, path, module in stateful_nodes(root, *graphs)}
+    saved = {path: SavedModule.of(module) for path, module in stateful.items()}
     return {path: asdict(module) for path, module in saved.items() if module is not None}

@@ -8,7 +8,7 @@ from typing import Any
 from quaver.errors import StorageError
 from quaver.graph.nodes import Op
 from quaver.program.history import PassApplied
-from quaver.program.record import OpRecord, read_record
+from quaver.program.op_record import OpRecord, read_record
 from quaver.program.stage import Stage
 from quaver.program.storage import FORMAT, JSON_NAME, is_tensor
 from quaver.records import decoded

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from quaver.operators import WEIGHTED
+from quaver.program.op_record import OpRecord
 from quaver.program.reason import ONLY_IN_TRAINING, READ_BY_NOBODY, ComputedWith, Folded
-from quaver.program.record import OpRecord
 
 if TYPE_CHECKING:
     from quaver.program.program import Program

@@ -12,28 +12,28 @@ from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import StageError
 from quaver.graph.nodes import copy_graph
 from quaver.preprocessing import Preprocessing
-from quaver.program.empty import empty_shape
+from quaver.program.empty_batch import empty_shape
 from quaver.program.history import PassApplied
-from quaver.program.live_modules import is_training, live_modules, settle_eps
+from quaver.program.module_guards import module_guards, refuse_changed_modes, refuse_changed_settings
 from quaver.program.module_hooks import HookWatch
+from quaver.program.op_record import OpRecord, ops_of, recorded_ops
 from quaver.program.placements import Placements
 from quaver.program.printer import table
-from quaver.program.record import OpRecord, ops_of, recorded_ops
-from quaver.program.running import evaluation_graph, training_graph
+from quaver.program.runtime_graph import evaluation_graph, training_graph
 from quaver.program.seen_data import seen_data, warn_of_ranges
 from quaver.program.signature import Signature
 from quaver.program.stage import Stage
+from quaver.program.stateful_ops import is_training, settle_eps, stateful_nodes
 from quaver.program.traced import Traced
 from quaver.program.training_code import TrainingCode
 from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, value_of, view
-from quaver.program.watched_modules import refuse_unheeded_modes, refuse_unheeded_settings, watched_modules
 from quaver.quantizers import Quantizer
 
 TRAIN, EVAL = "train", "eval"
 _OWN = frozenset(
     {"graphs", "signature", "stage", "placements", "records", "history", "for_test", "training", "optimizer_func"}
     | {"preprocessing", "traced", "attributes"}
-    | {"_compiled", "_quantizer_optimizer", "_hooks", "_watched"}
+    | {"_compiled", "_quantizer_optimizer", "_hooks", "_guards"}
 )
 
 
@@ -94,7 +94,7 @@ class Program(nn.Module):
         self._hooks = HookWatch()
         self.attributes = {name: value for name, value in (attributes or {}).items() if not hasattr(self, name)}
         self.__dict__.update(self.attributes)
-        self._watch()
+        self._refresh_guards()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """As any module, but a program's own fields stay its own where the model has a child of that name."""
@@ -125,7 +125,7 @@ class Program(nn.Module):
     def _run(self, mode: str, tensors: Sequence[Tensor], features: tuple[str, ...] = ()) -> Any:
         self._build(mode, features)
         run = self._compiled[mode, features]
-        refuse_unheeded_modes(self._watched, self.training)
+        refuse_changed_modes(self._guards, self.training)
         try:
             return run(*tensors)
         except RuntimeError:  # torch cannot tell what view(n, -1) makes of nothing
@@ -136,8 +136,8 @@ class Program(nn.Module):
             a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape)) for a, b in zip(one, two, strict=True)
         ]
 
-    def _watch(self) -> None:
-        self._watched = watched_modules(self, self.graphs.values(), self.traced, self.attributes)
+    def _refresh_guards(self) -> None:
+        self._guards = module_guards(self, self.graphs.values(), self.traced, self.attributes)
 
     def _find_hooks(self) -> bool:
         return self._hooks.find(self, self.graphs.values(), self.traced.hooks)
@@ -147,7 +147,7 @@ class Program(nn.Module):
 
         Settings that a graph cannot have are refused.
         """
-        refuse_unheeded_settings(self, self._watched)
+        refuse_changed_settings(self, self._guards)
         settle_eps(self, *self.graphs.values())
 
     def forget_code(self) -> None:
@@ -160,7 +160,7 @@ class Program(nn.Module):
 
         Hooks are looked for each time, and settings; those that come after it compiled, ``torch.compile`` sees in no module.
         """
-        refuse_unheeded_settings(self, self._watched)
+        refuse_changed_settings(self, self._guards)
         if self._hooks.is_due() and self._find_hooks():
             self.forget_code()
         if (mode, features) not in self._compiled:
@@ -228,11 +228,11 @@ class Program(nn.Module):
         self.traced.refuse_others(self)
         super().train(mode)
         if mode:
-            for node, _, module in live_modules(self, self.graphs[TRAIN]):
+            for node, _, module in stateful_nodes(self, self.graphs[TRAIN]):
                 if not is_training(node):  # the model's own train() left it so, or quaver.freeze_batch_norm did
                     module.eval()
-        self._watch()  # some may have taken the place of others
-        refuse_unheeded_settings(self, self._watched)
+        self._refresh_guards()  # some may have taken the place of others
+        refuse_changed_settings(self, self._guards)
         return self
 
     def clone(self, for_test: bool = False) -> "Program":

@@ -21,9 +21,9 @@ from quaver.program.dry_run import try_out
 from quaver.program.graph_json import decode, decode_graph, decode_structure, encode, encode_graph, encode_structure
 from quaver.program.history import PassApplied
 from quaver.program.module_json import SavedModule, describe_modules
+from quaver.program.op_record import read_record
 from quaver.program.placements import OpPlan, Options, Placements
 from quaver.program.program import Program
-from quaver.program.record import read_record
 from quaver.program.signature import InputTensor, Side, Signature
 from quaver.program.stage import Stage
 from quaver.program.traced import Traced

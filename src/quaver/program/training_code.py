@@ -26,7 +26,7 @@ class TrainingCode(Executable):
         """Run the graph."""
         if torch.compiler.is_compiling() or not fused.switched_on():
             return super().forward(*inputs)
-        from quaver.quantizers.fused.weights import handed_out  # needs Triton
+        from quaver.quantizers.fused.grouped_weights import rounded_together  # needs Triton
 
-        with handed_out((read(self, quantizer), read(self, weight)) for quantizer, weight in self.__weights):
+        with rounded_together((read(self, quantizer), read(self, weight)) for quantizer, weight in self.__weights):
             return super().forward(*inputs)

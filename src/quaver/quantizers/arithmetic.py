@@ -78,7 +78,7 @@ def round_between(x: Tensor, scale: Tensor | float, low: int, high: int) -> Tens
 class Norm(NamedTuple):
     """What an engine rounds where a batch norm stands in front: ``x``, with the norm in the ends of the range per channel.
 
-    The norm is ``x · factor + shift``, along the second dimension. ``unit``: as in `Stored`. ``fused``: a convolution
+    The norm is ``x · factor + shift``, along the second dimension. ``unit``: as in `StorageFormat`. ``fused``: a convolution
     rounds, and multiplies and adds apart, where others do both at once.
     """
 
@@ -95,7 +95,7 @@ class Norm(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stored:
+class StorageFormat:
     """How an engine stores a tensor, and in what it counts what it rounds; found by measuring, see ``docs/design.md``.
 
     ``shifted``: signed integers start at 0, 128 added (`Grid.zero_point`), as convolutions read them; what is only added,
@@ -110,7 +110,7 @@ class Stored:
     norm: Norm | None = None
 
 
-def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: Stored) -> Tensor:
+def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: StorageFormat) -> Tensor:
     """`quantize` in the very steps of OpenVINO (oneDNN).
 
     Shifted, it rounds ``x/scale + 128``, product and sum in one instruction with one rounding (double precision stands in
@@ -172,7 +172,7 @@ class _RoundStraightThrough(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None, how: Stored
+        ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None, how: StorageFormat
     ) -> Tensor:
         ctx.grid, ctx.pass_through = grid, pass_through
         inverse = (1.0 if how.unit is None else how.unit) / scale
@@ -300,7 +300,7 @@ def integers_with_gradient(
     *,
     pass_through: bool = False,
     pairs: int | None = None,
-    how: Stored | None = None,
+    how: StorageFormat | None = None,
 ) -> Tensor:
     """`quantize`, or `as_stored` on an engine's grid; ``integers · scale`` has the gradient of `fake_quantize`."""
-    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through, pairs, how or Stored())  # type: ignore[no-any-return,no-untyped-call]
+    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through, pairs, how or StorageFormat())  # type: ignore[no-any-return,no-untyped-call]

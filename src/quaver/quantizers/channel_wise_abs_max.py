@@ -39,13 +39,13 @@ class ChannelWiseAbsMax(Quantizer):
     def forward(self, x: Tensor, tensor: int | None = 0) -> Tensor:
         """As every quantizer; range and rounding are one kernel where kernels are wanted."""
         if fused.suits(x):
-            from quaver.quantizers.fused import weights  # needs Triton
+            from quaver.quantizers.fused import grouped_weights  # needs Triton
 
             (weight, version, value), self.handed = self.handed or (None, 0, x), None
             if weight is x and version == x._version:
                 return value
-            if weights.takes(self, x):
-                return weights.rounded([self], [x])[0]
+            if grouped_weights.takes(self, x):
+                return grouped_weights.rounded([self], [x])[0]
         return super().forward(x, tensor)
 
     def range_for(self, x: Tensor, tensor: int | None) -> tuple[Tensor, Tensor | None]:

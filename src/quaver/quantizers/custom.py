@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from quaver.errors import ConfigError
-from quaver.quantizers.arithmetic import Stored
+from quaver.quantizers.arithmetic import StorageFormat
 from quaver.quantizers.learned_step import LearnedStep
 from quaver.quantizers.on_grid import CLOSE, OffGridError, common_step, staircase
 from quaver.quantizers.quantizer import SHIFTED, Common, FixedStep, Quantizer
@@ -115,7 +115,7 @@ class CustomQuantizer(Quantizer):
         rounded = torch.where(overflows, (given / steps).round() * steps, given)
         return values + (rounded - given).to(values.dtype)
 
-    def integers(self, x: Tensor, how: Stored = SHIFTED) -> tuple[Tensor, Tensor]:
+    def integers(self, x: Tensor, how: StorageFormat = SHIFTED) -> tuple[Tensor, Tensor]:
         """Integers and the step, if the function's values lie on a grid; its values and a step of 1 if they do not."""
         values = self.forward(x if how.unit is None else x * how.unit, None).float()
         if self.quantizing and not torch.compiler.is_compiling():

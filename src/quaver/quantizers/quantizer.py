@@ -8,14 +8,14 @@ from torch import Tensor, distributed, nn
 
 from quaver.grid import Grid, asymmetric_grid
 from quaver.quantizers import fused
-from quaver.quantizers.arithmetic import Stored, fake_quantize, integers_with_gradient, scale_of
-from quaver.quantizers.checked import checked, tried
+from quaver.quantizers.arithmetic import StorageFormat, fake_quantize, integers_with_gradient, scale_of
+from quaver.quantizers.custom_output_checks import checked, tried
 from quaver.quantizers.dtype import keeping_dtype
 from quaver.quantizers.on_grid import OffGridError, clip_ends
 from quaver.quantizers.pact import PACT
 from quaver.quantizers.saturation import JUST_BELOW, LARGEST_SUM, largest_pair
 
-SHIFTED = Stored()
+SHIFTED = StorageFormat()
 
 
 class Common(TypedDict, total=False):
@@ -140,7 +140,7 @@ class Quantizer(nn.Module):
         """The step with ``x`` observed, from one kernel; None where `range_for` has to find it, and nothing was observed."""
         if tensor is None or not (self.training and self.observing and fused.suits(x)):
             return None
-        from quaver.quantizers.fused.ranges import observed_scale  # needs Triton
+        from quaver.quantizers.fused.range_observers import observed_scale  # needs Triton
 
         return observed_scale(self, x, tensor)
 
@@ -188,7 +188,7 @@ class Quantizer(nn.Module):
             self.looked_at.add(role)
         return result  # type: ignore[no-any-return]
 
-    def integers(self, x: Tensor, how: Stored = SHIFTED) -> tuple[Tensor, Tensor]:
+    def integers(self, x: Tensor, how: StorageFormat = SHIFTED) -> tuple[Tensor, Tensor]:
         """Integers (as float32) and the step, so that ``integers · step`` is what `forward` gives; never observes.
 
         ``how`` the engine stores them decides the last bit. Switched off, or with no range yet, these are ``x`` itself and

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quaver.report.headline import Figures
-from quaver.report.words import Styled, change, milliseconds, percent, points, signed, size, times
+from quaver.report.number_format import Styled, change, milliseconds, percent, points, signed, size, times
 
 
 @dataclass(frozen=True)
-class Line:
+class CardLine:
     """A line of a card: what, how much, a bar for it (a share of the longest), and how it compares."""
 
     label: str
@@ -25,7 +25,7 @@ class Card:
     title: str
     headline: str
     note: str
-    lines: list[Line]
+    lines: list[CardLine]
 
 
 def cards(figures: Figures) -> list[Card]:
@@ -53,13 +53,13 @@ def _stages(title: str, figures: Figures, measure: str) -> Card | None:
         return None
     reference = values["float"]
     lines = [
-        Line(label, percent(value), note="" if reference is None or label == "float" else points(value - reference))
+        CardLine(label, percent(value), note="" if reference is None or label == "float" else points(value - reference))
         for label, value in measured
     ]
     if elsewhere is not None:  # other images: no difference to be told
         count = figures.elsewhere_images
         others = "other images" if count in (None, figures.images) else f"{count:,} images"
-        lines.append(Line(f"deployed, {others}", percent(elsewhere)))
+        lines.append(CardLine(f"deployed, {others}", percent(elsewhere)))
     label, value = measured[-1]
     images = "" if figures.images is None else f" on {figures.images:,} images"
     return Card(title, percent(value), f"{label}{images}", lines)
@@ -73,7 +73,7 @@ def _two(
     if not values:
         return None
     longest = max(values.values()) or 1.0
-    lines = [Line(label, words(value), bar=value / longest, style=label) for label, value in values.items()]
+    lines = [CardLine(label, words(value), bar=value / longest, style=label) for label, value in values.items()]
     headline = lines[-1].value
     if first and second:
         headline = f"{times(first / second)} {better}"
@@ -86,10 +86,10 @@ def _agreement(figures: Figures) -> Card | None:
     if figures.agreement is None:
         return None
     lines = [
-        Line("values within a step" if figures.agreement_unit == "values" else "same class", percent(figures.agreement))
+        CardLine("values within a step" if figures.agreement_unit == "values" else "same class", percent(figures.agreement))
     ]
     if figures.integers_equal is not None:
-        lines.append(Line("integers equal", percent(figures.integers_equal)))
+        lines.append(CardLine("integers equal", percent(figures.integers_equal)))
     exact = figures.integers_equal == figures.agreement == 1.0
     note = "bit for bit what was trained" if exact else "of simulated and deployed"
     return Card("Agreement", percent(figures.agreement), note, lines)

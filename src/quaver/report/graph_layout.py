@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Place:
+class NodePosition:
     """Where a node stands: its rank (the longest way to it), and its lane."""
 
     rank: int
@@ -17,7 +17,7 @@ class Place:
 class Layout:
     """Places of the nodes, and the edges from node to node. A tensor keeps its node's lane until its last reader."""
 
-    places: dict[str, Place]
+    places: dict[str, NodePosition]
     edges: list[tuple[str, str]]
 
     @property
@@ -41,7 +41,7 @@ def laid_out(reads: Mapping[str, Iterable[str]]) -> Layout:
     for name in reads:
         rank[name] = 1 + max((rank[source] for source in sources[name]), default=-1)
     until = {name: max((rank[reader] for reader in readers[name]), default=rank[name]) for name in reads}
-    places: dict[str, Place] = {}
+    places: dict[str, NodePosition] = {}
     free_from: list[int] = []  # for each lane, the rank from which it is free
     for name in sorted(reads, key=lambda node: rank[node]):  # stable: within a rank, the order given
         own = rank[name]
@@ -51,6 +51,6 @@ def laid_out(reads: Mapping[str, Iterable[str]]) -> Layout:
             lane = next((lane for lane, free in enumerate(free_from) if free <= own), len(free_from))
         if lane == len(free_from):
             free_from.append(0)
-        places[name] = Place(own, lane)
+        places[name] = NodePosition(own, lane)
         free_from[lane] = max(until[name], own + 1)
     return Layout(places, edges)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from quaver.report.gather import Run
 from quaver.report.graph_layout import Layout, laid_out
 from quaver.report.layer_rows import Row
-from quaver.report.words import decibels, percent
+from quaver.report.number_format import decibels, percent
 
 COLUMNS, STEP, WIDTH, HEIGHT, LANE, MARGIN, GAP = 18, 60, 42, 22, 32, 26, 22
 ERROR_STEPS = (45, 40, 35, 30, 25, 20)

@@ -12,11 +12,11 @@ from quaver.report.gather import Run, is_figure, told_apart
 from quaver.report.headline import Figures, figures_of
 from quaver.report.layer_rows import Row, rows_of
 from quaver.report.network import Picture, legend, network
+from quaver.report.number_format import percent
 from quaver.report.origin import provenance_of
 from quaver.report.rendering import asset, rendered
 from quaver.report.script_data import drawn
-from quaver.report.table import Table, anchors, comparison_table, layer_table
-from quaver.report.words import percent
+from quaver.report.table import LayerTable, anchors, comparison_table, layer_table
 
 WORST = 6
 """Tensors whose histograms are shown large, those with the most noise."""
@@ -99,7 +99,7 @@ class Layers:
     not_finite: list[tuple[str, str, str]]
     proposal: Proposal | None
     fused: int
-    table: Table
+    table: LayerTable
 
 
 def _layers(read: list[Read]) -> Layers | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from quaver.report.words import percent
+from quaver.report.number_format import percent
 
 
 def rendered(template: str, **content: Any) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 from quaver.report.layer_rows import Row
 from quaver.report.network import error_style
+from quaver.report.number_format import Styled, change, decibels, number, percent, points, signed
 from quaver.report.sparkline import sparkline
-from quaver.report.words import Styled, change, decibels, number, percent, points, signed
 
 Cell = tuple[Any, Any]
 """What is shown, and what it is sorted by (None: nothing is shown, and it comes last)."""
@@ -39,17 +39,17 @@ class Column:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A layer in the table; ``words`` are what the filter looks in, ``same`` is whether two runs agree on it."""
+    """A layer in the table; ``search_text`` is what the filter looks in, ``same`` is whether two runs agree on it."""
 
     id: str
     kind: str
-    words: str
+    search_text: str
     same: bool
     cells: list[Cell]
 
 
 @dataclass(frozen=True)
-class Table:
+class LayerTable:
     """The table of layers."""
 
     columns: list[Column]
@@ -74,12 +74,12 @@ def anchors(*runs: list[Row]) -> dict[str, str]:
     return {name: f"layer-{index}" for index, name in enumerate(names)}
 
 
-def layer_table(rows: list[Row]) -> Table:
+def layer_table(rows: list[Row]) -> LayerTable:
     """Every layer of a run; columns for which there is nothing are left out."""
     return _table(_columns(rows), rows, [(row, row) for row in rows], anchors(rows))
 
 
-def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str]) -> Table:
+def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str]) -> LayerTable:
     """The layers of two runs, joined by name, in the order of the second with what only the first has at the end."""
     before, after = {row.name: row for row in first}, {row.name: row for row in second}
     pairs: list[Pair] = [(before.get(row.name), row) for row in second]
@@ -87,7 +87,7 @@ def comparison_table(first: list[Row], second: list[Row], names: tuple[str, str]
     return _table(_paired(first, second, names), pairs, pairs, anchors(first, second))
 
 
-def _table(columns: list[Column], items: list[Any], pairs: list[Pair], ids: dict[str, str]) -> Table:
+def _table(columns: list[Column], items: list[Any], pairs: list[Pair], ids: dict[str, str]) -> LayerTable:
     """The table of what ``columns`` show of ``items``, which are the rows of one run or the ``pairs`` of two."""
     cells = [[column.cell(item) for item in items] for column in columns]
     filled = [index for index, column in enumerate(cells) if any(by not in (None, "") for _, by in column)]
@@ -98,7 +98,7 @@ def _table(columns: list[Column], items: list[Any], pairs: list[Pair], ids: dict
         searched = " ".join([row.name, row.type, row.precision, row.executed, row.reason]).lower()
         same = None not in pair and _state(pair[0]) == _state(pair[1])
         rows.append(TableRow(ids[row.name], _kind(row), searched, same, [cells[index][place] for index in filled]))
-    return Table([columns[index] for index in filled], rows)
+    return LayerTable([columns[index] for index in filled], rows)
 
 
 def _state(row: Row | None) -> tuple[Any, ...]:

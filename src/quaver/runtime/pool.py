@@ -11,7 +11,7 @@ One = TypeVar("One")
 _SECOND_LOOK = 1.0  # seconds; Ctrl-C may hit a thread just after it was told that one is back, or while it has one
 
 
-class Pool(Generic[One]):
+class ObjectPool(Generic[One]):
     """Copies of something that serves one thread at a time, made as they are needed: ``take`` one, ``give`` it back.
 
     When all are lent, another is made, by one thread at a time: the others take what comes back meanwhile. There are never
@@ -58,7 +58,7 @@ class Pool(Generic[One]):
             self._back.notify()
 
 
-_POOLS: WeakSet[Pool[Any]] = WeakSet()
+_POOLS: WeakSet[ObjectPool[Any]] = WeakSet()
 
 
 def _renew_all() -> None:

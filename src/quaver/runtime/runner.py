@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from quaver.checking import nearest
 from quaver.errors import InputError
 from quaver.image_input import ImageInput
-from quaver.program.empty import empty_shape
+from quaver.program.empty_batch import empty_shape
 
 Array = NDArray[Any]
 

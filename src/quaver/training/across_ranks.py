@@ -1,7 +1,7 @@
 """A program that several processes train as one."""
 
 from quaver.program import Program
-from quaver.training.batch_norm import with_synced_statistics
+from quaver.training.batch_norm_statistics import with_synced_statistics
 
 
 def across_ranks(program: Program) -> Program:

@@ -24,7 +24,7 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Line:
+class ProgressLine:
     """What is said of a moment in training: the phase's name, where it is, figures by name, and how fast it went.
 
     ``seconds_left``: till the phase is over, at the speed it has had so far.
@@ -63,10 +63,10 @@ class Listener:
     def stepped(self, at: Position) -> None:
         """A step was done; called every time, so it must cost nothing."""
 
-    def logged(self, line: Line) -> None:
+    def logged(self, line: ProgressLine) -> None:
         """Figures of a batch."""
 
-    def evaluated(self, line: Line) -> None:
+    def evaluated(self, line: ProgressLine) -> None:
         """Figures over the test set after an epoch."""
 
     def said(self, words: str) -> None:
@@ -86,11 +86,11 @@ class MetricsFile(Listener):
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def logged(self, line: Line) -> None:
+    def logged(self, line: ProgressLine) -> None:
         """A line with the batch."""
         self._write(line.record() | {"batch": line.at.batch})
 
-    def evaluated(self, line: Line) -> None:
+    def evaluated(self, line: ProgressLine) -> None:
         """A line under ``evaluation``."""
         self._write({"phase": line.phase, "epoch": line.at.epoch, "step": line.at.step, "evaluation": line.figures})
 
@@ -122,11 +122,11 @@ class LogFile(Listener):
         """Which phase the lines behind it are of: the reference's have no place for that."""
         self._write("INFO", f"{phase}: from step {at.step} to step {steps}")
 
-    def logged(self, line: Line) -> None:
+    def logged(self, line: ProgressLine) -> None:
         """``2020-06-05 15:25:37,647-INFO: epoch[0]-batch[10] - loss: 1.60; …``."""
         self._write("INFO", line.of_batch())
 
-    def evaluated(self, line: Line) -> None:
+    def evaluated(self, line: ProgressLine) -> None:
         """The figures over the test set."""
         self._write("INFO", line.of_test_set())
 
@@ -157,15 +157,15 @@ class TensorBoard(Listener):
         except (OSError, UnicodeEncodeError) as error:  # it knows names in UTF-8 only
             raise StorageError(f"{folder}: TensorBoard cannot write there: {error}. Leave --tensorboard out.") from error
 
-    def logged(self, line: Line) -> None:
+    def logged(self, line: ProgressLine) -> None:
         """Figures and speed."""
         self._write(line, line.figures | {"images_per_second": line.images_per_second})
 
-    def evaluated(self, line: Line) -> None:
+    def evaluated(self, line: ProgressLine) -> None:
         """Figures over the test set, under ``evaluation``."""
         self._write(line, {f"evaluation/{name}": value for name, value in line.figures.items()})
         self.writer.flush()  # type: ignore[no-untyped-call]
 
-    def _write(self, line: Line, figures: dict[str, float]) -> None:
+    def _write(self, line: ProgressLine, figures: dict[str, float]) -> None:
         for name, value in figures.items():
             self.writer.add_scalar(f"{line.phase}/{name}", value, line.at.step)  # type: ignore[no-untyped-call]

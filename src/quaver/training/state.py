@@ -14,7 +14,7 @@ from quaver.records import Figure, decoded
 from quaver.training.checkpoint import Checkpoint
 from quaver.training.ema import EMA
 from quaver.training.listener import Position
-from quaver.training.watchdog import Seen, Watchdog
+from quaver.training.watchdog import Watchdog, WatchdogState
 
 Tensors = dict[str, Tensor]
 
@@ -96,7 +96,7 @@ class _Record:
     rollbacks: list[str]
     metrics: dict[str, Figure]
     optimizers: list[_Plain]
-    watchdog: Seen
+    watchdog: WatchdogState
 
 
 def optimizers_for(program: Program, phase: Phase) -> list[Optimizer]:

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from quaver.program import Program
 from quaver.quantizers.switches import disable_observer
 from quaver.training.across_ranks import across_ranks, observe_together
-from quaver.training.batch_norm import with_fixed_statistics
+from quaver.training.batch_norm_statistics import with_fixed_statistics
 from quaver.training.compiled import compile_training
 from quaver.training.ranks import Ranks
 
@@ -20,7 +20,7 @@ _BUFFERS_ARE_EQUAL: dict[str, Any] = {
 }
 
 
-class Runner:
+class StepRunner:
     """Calls a program in training. Changes on the way are views over the same tensors, so the optimizer sees none."""
 
     def __init__(self, program: Program, *, compile: bool = False, ranks: Ranks | None = None) -> None:

@@ -12,16 +12,16 @@ from torch.utils import _pytree as pytree
 from quaver.config.recipe import NEVER, QuantPhase
 from quaver.errors import StoppedError, StorageError, TrainingError
 from quaver.records import decoded
-from quaver.training.batch_norm import reestimate
+from quaver.training.batch_norm_statistics import reestimate
 from quaver.training.checkpoint import Checkpoint
 from quaver.training.ema import EMA
 from quaver.training.interruption import Interruption
 from quaver.training.job import Job
-from quaver.training.listener import Line, Position
+from quaver.training.listener import Position, ProgressLine
 from quaver.training.rng import random_state, restore_random_state
 from quaver.training.schedules import learning_rate
 from quaver.training.state import State, first_rates, optimizers_for, under
-from quaver.training.step_program import Runner
+from quaver.training.step_program import StepRunner
 from quaver.training.task import Batches
 from quaver.training.watchdog import Watchdog
 
@@ -42,7 +42,7 @@ class Trainer:
             Watchdog(job.program, job.ranks),
             EMA(job.program, job.phase.ema) if job.phase.ema else None,
         )
-        self.runner = Runner(job.program, compile=job.phase.compile, ranks=job.ranks)
+        self.runner = StepRunner(job.program, compile=job.phase.compile, ranks=job.ranks)
         self.view = job.program.clone(for_test=True)
         self._clock, self._timed = time.perf_counter(), 0
         self._began, self._began_at = time.perf_counter(), 0
@@ -98,7 +98,7 @@ class Trainer:
             self._watch(images)
         self.state.metrics = self._evaluated()
         for listener in self.job.listeners:
-            listener.evaluated(Line(self.job.name, self.state.at, self.state.metrics))
+            listener.evaluated(ProgressLine(self.job.name, self.state.at, self.state.metrics))
         self.state.at = Position(epoch + 1, 0, self.state.at.step)
         self._save()
 
@@ -160,7 +160,7 @@ class Trainer:
         seconds = (now - self._clock) / max(at.step - self._timed, 1)
         self._clock, self._timed = now, at.step
         per_second = len(images) * self.job.ranks.world / max(seconds, 1e-9)
-        line = Line(self.job.name, replace(at, batch=at.batch - 1), values, seconds, per_second, self._left(now))
+        line = ProgressLine(self.job.name, replace(at, batch=at.batch - 1), values, seconds, per_second, self._left(now))
         for listener in self.job.listeners:
             listener.logged(line)
 

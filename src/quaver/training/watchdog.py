@@ -22,7 +22,7 @@ RANGES = f"{STEADY}; PACT or thresholds from an analysis keep such a tensor's ra
 
 
 @dataclass
-class Seen:
+class WatchdogState:
     """What a watchdog remembers, and checkpoints keep: the ranges at its first and its last look, and the suspects."""
 
     first: dict[str, Figure] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Watchdog:
 
     program: Program
     ranks: Ranks = field(default_factory=Ranks)
-    seen: Seen = field(default_factory=Seen)
+    seen: WatchdogState = field(default_factory=WatchdogState)
 
     def __post_init__(self) -> None:
         self.losses: Tensor | None = None
@@ -72,7 +72,7 @@ class Watchdog:
         problem = problem or self._exploded(dict(zip(self.ranges, thresholds.tolist(), strict=True)))
         return self.ranks.from_first(problem or self._lost(images[:SAMPLE]))  # type: ignore[no-any-return]
 
-    def restore(self, seen: Seen) -> None:
+    def restore(self, seen: WatchdogState) -> None:
         """Remember what was remembered then."""
         self.seen, self.losses = seen, None
 

@@ -11,7 +11,7 @@ from quaver.graph.patterns import is_rounded, on_integers, pool_window, two
 from quaver.int8 import requantize
 from quaver.int8.kernels import fixed_integers
 from quaver.int8.requantize import Output
-from quaver.int8.requantizing import RequantizingLowering
+from quaver.int8.requantizing_lowering import RequantizingLowering
 from quaver.xnnpack import arithmetic
 
 aten = torch.ops.aten

@@ -17,9 +17,9 @@ import torch
 
 from quaver.errors import EngineError, StorageError
 from quaver.log_suppression import silenced
-from quaver.runtime.pieces import in_pieces
 from quaver.runtime.runner import Array, Input, Runner
 from quaver.runtime.seal import unsealed
+from quaver.runtime.split_batches import in_pieces
 
 FACTS = "quaver"  # the method of a file that gives what Quaver wrote about it, as JSON
 

@@ -16,7 +16,7 @@ from quaver.image_input import ImageInput
 from quaver.log_suppression import silenced
 from quaver.program import Program, Stage
 from quaver.runtime.seal import sealed
-from quaver.xnnpack.image_input import described, take_bytes
+from quaver.xnnpack.byte_input import described, take_bytes
 from quaver.xnnpack.one_image import refuse_joint_outputs
 from quaver.xnnpack.partitioning import float_weights, for_xnnpack, split
 

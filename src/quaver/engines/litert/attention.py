@@ -5,7 +5,7 @@ import math
 import numpy as np
 from torch import fx
 
-from quaver.engines.litert.flatbuffer import Stored
+from quaver.engines.litert.flatbuffer import FileTensor
 from quaver.engines.litert.pointwise import joined, with_number
 from quaver.engines.litert.translator import Translation, Translator, Value, as_given
 from quaver.errors import EngineError
@@ -25,7 +25,7 @@ def attention(t: Translator, node: fx.Node) -> Value:
     q, k, v = (t.ordered(value, as_given(value.rank)) for value in (q, k, v))
     name, scale = t.title(node), argument(node, "scale")
     scaled = with_number(t, "MUL", q, 1 / math.sqrt(q.shape[-1]) if scale is None else scale, f"{name}.scaled")
-    like = Value(Stored(-1, (*q.shape[:-1], k.shape[-2]), np.dtype(np.float32)), as_given(q.rank))
+    like = Value(FileTensor(-1, (*q.shape[:-1], k.shape[-2]), np.dtype(np.float32)), as_given(q.rank))
     logits = t.emit("BATCH_MATMUL", [scaled, k], like, f"{name}.logits", adjX=False, adjY=True)
     if (mask := argument(node, "attn_mask")) is not None:
         logits = joined(t, "ADD", node, logits, t.operand(added(t, mask)))

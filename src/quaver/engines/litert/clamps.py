@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from quaver.engines.litert.flatbuffer import Grid
+from quaver.engines.litert.flatbuffer import QParams
 from quaver.engines.litert.translator import Translation, Translator, Value
 from quaver.graph.nodes import clamp_bounds, is_dequantize, is_quantize
 from quaver.int8.kernels import fixed_integers
@@ -30,7 +30,7 @@ def clamp(t: Translator, node: fx.Node) -> Value:
     return limited(t, x, integers_at(x.grid, bounds), (LOW, HIGH), t.title(node))
 
 
-def word_for(bounds: tuple[float, float], grid: Grid | None) -> str:
+def word_for(bounds: tuple[float, float], grid: QParams | None) -> str:
     """LiteRT's word for a clamp, if it has one that gives the same numbers."""
     if grid is None:
         return next((word for word, own in CLAMPS.items() if own == bounds), "")
@@ -39,7 +39,7 @@ def word_for(bounds: tuple[float, float], grid: Grid | None) -> str:
     return "" if ends == (LOW, HIGH) else next(words, "")
 
 
-def integers_at(grid: Grid, bounds: tuple[float, float]) -> tuple[int, int]:
+def integers_at(grid: QParams, bounds: tuple[float, float]) -> tuple[int, int]:
     """The integers of a grid that bounds are rounded to."""
     zero, scale = grid.zero_point, float(grid.scale[0])
     low, high = (int(fixed_integers(torch.tensor(bound), scale, LOW - zero, HIGH - zero)) + zero for bound in bounds)
@@ -55,7 +55,13 @@ def limited(t: Translator, x: Value, bounds: tuple[float, float], free: tuple[fl
 
 
 def emit_clamped(
-    t: Translator, op: str, operands: Sequence[Value | None], like: Value, node: fx.Node, grid: Grid | None, **options: Any
+    t: Translator,
+    op: str,
+    operands: Sequence[Value | None],
+    like: Value,
+    node: fx.Node,
+    grid: QParams | None,
+    **options: Any,
 ) -> Value:
     """An op that clamps its integers itself, where only a clamp reads them: XNNPACK has no clamp of integers alone."""
     behind = clamp_behind(t, node) if grid is not None else None

@@ -67,7 +67,7 @@ def schema() -> Any:
     return schema_py_generated
 
 
-class Grid(NamedTuple):
+class QParams(NamedTuple):
     """What the integers of a tensor stand for: a step, or one for each channel of an axis, and a zero point."""
 
     scale: NDArray[np.float32]
@@ -75,13 +75,13 @@ class Grid(NamedTuple):
     axis: int = 0
 
     @classmethod
-    def of(cls, scale: float, zero_point: int) -> "Grid":
+    def of(cls, scale: float, zero_point: int) -> "QParams":
         """One step for all."""
         return cls(np.array([scale], np.float32), zero_point)
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Grid)
+            isinstance(other, QParams)
             and np.array_equal(self.scale, other.scale)
             and (self.zero_point, self.axis) == (other.zero_point, other.axis)
         )
@@ -91,13 +91,13 @@ class Grid(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stored:
+class FileTensor:
     """A tensor of the file: its place there, its shape, dtype and grid."""
 
     index: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    grid: Grid | None = None
+    grid: QParams | None = None
 
     @property
     def is_int8(self) -> bool:
@@ -118,12 +118,12 @@ class File:
         self.graph.name, self.graph.tensors, self.graph.operators = "main", [], []
         self.model.subgraphs = [self.graph]
         self.codes: dict[tuple[str, int], int] = {}
-        self.constants: dict[Any, Stored] = {}
+        self.constants: dict[Any, FileTensor] = {}
         self.names: set[str] = set()
 
-    def tensor(self, name: str, shape: tuple[int, ...], dtype: Any, grid: Grid | None = None) -> Stored:
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: Any, grid: QParams | None = None) -> FileTensor:
         """A tensor that an op gives, or the caller."""
-        stored = Stored(len(self.graph.tensors), tuple(map(int, shape)), np.dtype(dtype), grid)
+        stored = FileTensor(len(self.graph.tensors), tuple(map(int, shape)), np.dtype(dtype), grid)
         tensor = self.schema.TensorT()
         tensor.name = self.unique(name).encode()
         tensor.shape, tensor.buffer = np.array(stored.shape, np.int32), 0
@@ -146,7 +146,7 @@ class File:
         self.names.add(name)
         return name
 
-    def constant(self, name: str, values: NDArray[Any], grid: Grid | None = None) -> Stored:
+    def constant(self, name: str, values: NDArray[Any], grid: QParams | None = None) -> FileTensor:
         """A tensor that the file holds; equal ones are held once."""
         key = (values.dtype.str, values.shape, values.tobytes(), grid)
         if key not in self.constants:
@@ -162,7 +162,7 @@ class File:
         self.model.buffers.append(buffer)
         return len(self.model.buffers) - 1
 
-    def op(self, name: str, inputs: list[Stored | None], output: Stored, **options: Any) -> Stored:
+    def op(self, name: str, inputs: list[FileTensor | None], output: FileTensor, **options: Any) -> FileTensor:
         """Add an op; None is an operand that is left out."""
         operator = self.schema.OperatorT()
         operator.opcodeIndex = self.code(name, any(value is not None and value.is_int8 for value in inputs))
@@ -196,21 +196,21 @@ class File:
         entry.name, entry.buffer = name, self.buffer(content)
         self.model.metadata.append(entry)
 
-    def finished(self, inputs: dict[str, Stored], outputs: dict[str, Stored]) -> bytes:
+    def finished(self, inputs: dict[str, FileTensor], outputs: dict[str, FileTensor]) -> bytes:
         """The content of the file."""
         self.graph.inputs = [value.index for value in inputs.values()]
         self.graph.outputs = [value.index for value in outputs.values()]
         self.model.signatureDefs = [self.signature(inputs, outputs)]
         return packed(self.model)
 
-    def signature(self, inputs: dict[str, Stored], outputs: dict[str, Stored]) -> Any:
+    def signature(self, inputs: dict[str, FileTensor], outputs: dict[str, FileTensor]) -> Any:
         """What Android calls the inputs and outputs by."""
         signature = self.schema.SignatureDefT()
         signature.signatureKey, signature.subgraphIndex = "serving_default", 0
         signature.inputs, signature.outputs = self.named(inputs), self.named(outputs)
         return signature
 
-    def named(self, tensors: dict[str, Stored]) -> list[Any]:
+    def named(self, tensors: dict[str, FileTensor]) -> list[Any]:
         """Tensors by name, as the schema has them."""
         entries = []
         for name, stored in tensors.items():

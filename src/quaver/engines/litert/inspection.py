@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.engines.inspection import Part, Revealed
+from quaver.engines.inspection import ModelPart, Revealed
 from quaver.engines.litert.flatbuffer import packed, unpacked
 from quaver.engines.litert.runner import LiteRTRunner, facts_in
 from quaver.runtime.runner import Array
@@ -44,4 +44,4 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str], *
     own = len(graph.outputs)
     graph.outputs = [*graph.outputs, *(tensors[name][0] for name in there)]
     run = RevealingRunner(packed(model), threads, [tensors[name] for name in there], **options)
-    return Revealed([Part(own, {name: own + place for place, name in enumerate(there)}, run)], set(there))
+    return Revealed([ModelPart(own, {name: own + place for place, name in enumerate(there)}, run)], set(there))

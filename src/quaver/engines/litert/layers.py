@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, fx
 
 from quaver.engines.litert.clamps import emit_clamped
-from quaver.engines.litert.flatbuffer import Grid, Stored
+from quaver.engines.litert.flatbuffer import FileTensor, QParams
 from quaver.engines.litert.padding import VALID, Window, padded, window_of
 from quaver.engines.litert.translator import Translation, Translator, Value, as_given, channels_last
 from quaver.errors import EngineError
@@ -23,10 +23,10 @@ class Parameters(NamedTuple):
 
     weight: Value
     bias: Value
-    grid: Grid | None
+    grid: QParams | None
 
 
-def grid_of(t: Translator, node: fx.Node) -> Grid | None:
+def grid_of(t: Translator, node: fx.Node) -> QParams | None:
     """The grid of a layer's result; None where it runs in float."""
     return t.grid_of(node) if weight_in_int8(node) is not None else None
 
@@ -43,7 +43,7 @@ def parameters(t: Translator, node: fx.Node, arranged: Callable[[NDArray[Any]], 
         values, bias = in_float(t, node)
         return Parameters(t.constant(arranged(values), name=name), t.constant(bias, name=f"{t.title(node)}.bias"), None)
     stored, steps = (t.constants[cast(fx.Node, value)] for value in weight.args[:2])
-    whole = t.constant(arranged(stored.numpy()), Grid(steps.float().numpy(), 0, axis), name)
+    whole = t.constant(arranged(stored.numpy()), QParams(steps.float().numpy(), 0, axis), name)
     return Parameters(whole, bias_of(t, node, steps), grid)
 
 
@@ -80,7 +80,7 @@ def bias_of(t: Translator, node: fx.Node, steps: Tensor) -> Value:
     x: Any = node.args[0]
     sums = steps.float() * float(t.values[x].grid.scale[0])
     whole = (bias_in_float(t, node) * (1.0 / sums)).round()
-    return t.constant(whole.numpy().astype(np.int32), Grid(sums.numpy(), 0), f"{t.title(node)}.bias")
+    return t.constant(whole.numpy().astype(np.int32), QParams(sums.numpy(), 0), f"{t.title(node)}.bias")
 
 
 def conv2d(t: Translator, node: fx.Node) -> Value:
@@ -98,7 +98,7 @@ def conv1d(t: Translator, node: fx.Node) -> Value:
     batch, length, channels = line.stored.shape
     x = t.reshaped(line, (batch, 1, length, channels), channels_last(4))
     _, outputs, size = shape_of(node)
-    like = Value(Stored(-1, (batch, 1, size, outputs), np.dtype(np.float32)), channels_last(4))
+    like = Value(FileTensor(-1, (batch, 1, size, outputs), np.dtype(np.float32)), channels_last(4))
     result = convolved(t, node, x, Window.along(node, width, length), like)
     return t.reshaped(result, (batch, size, outputs), channels_last(3))
 
@@ -134,7 +134,7 @@ def conv_transpose2d(t: Translator, node: fx.Node) -> Value:
             ".tflite file."
         )
     shape = (x.shape[0], *whole, held.weight.stored.shape[0])
-    like = Value(Stored(-1, shape, np.dtype(np.float32)), channels_last(4))
+    like = Value(FileTensor(-1, shape, np.dtype(np.float32)), channels_last(4))
     options = {"padding": VALID, "strideH": stride[0], "strideW": stride[1]}
     operands = [t.integers(list(shape)), held.weight, x, held.bias]
     result = t.emit("TRANSPOSE_CONV", operands, like, t.title(node), held.grid, **options)
@@ -147,7 +147,7 @@ def cropped(t: Translator, value: Value, start: list[int], wanted: list[int]) ->
         return value
     batch, *_, channels = value.stored.shape
     begin, end = [0, *start, 0], [batch, *(skip + want for skip, want in zip(start, wanted, strict=True)), channels]
-    like = Value(Stored(-1, (batch, *wanted, channels), value.stored.dtype), value.order)
+    like = Value(FileTensor(-1, (batch, *wanted, channels), value.stored.dtype), value.order)
     operands = [value, t.integers(begin), t.integers(end), t.integers([1] * 4)]
     return t.emit("STRIDED_SLICE", operands, like, f"{t.name_of(value)}.cropped", value.grid)
 

@@ -31,16 +31,16 @@ class Number:
 
 
 Field = Any
-"""A string, a `Number`, a tuple of floats, a `Table` or a list of tables; None is left out."""
+"""A string, a `Number`, a tuple of floats, a `FlatbufferTable` or a list of tables; None is left out."""
 
 
-class Table(tuple[Field, ...]):
+class FlatbufferTable(tuple[Field, ...]):
     """A table of the schema: its fields in order."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, *fields: Field) -> "Table":
+    def of(cls, *fields: Field) -> "FlatbufferTable":
         """From its fields."""
         return cls(fields)
 
@@ -58,34 +58,34 @@ def model_card(
     taken = [_input(name, shape, told, options) for name, shape in inputs.items()]
     classes = len(told.get("labels", ()))
     given = [_output(name, place == 0 and shape[-1:] == (classes,)) for place, (name, shape) in enumerate(outputs.items())]
-    graph = Table.of("main", "", taken, given)
-    return packed(Table.of("Quaver model", description, source[:12], [graph], "Quaver", None, None, PARSER))
+    graph = FlatbufferTable.of("main", "", taken, given)
+    return packed(FlatbufferTable.of("Quaver model", description, source[:12], [graph], "Quaver", None, None, PARSER))
 
 
-def _input(name: str, shape: Sequence[int], told: dict[str, Any], options: WriteOptions) -> Table:
+def _input(name: str, shape: Sequence[int], told: dict[str, Any], options: WriteOptions) -> FlatbufferTable:
     """An input: an image if it has four dimensions and one or three channels, with how its values are brought to scale."""
     layout = options.image.layout.lower() if options.image is not None else options.input_layout
     channels = (shape[-1] if layout == "nhwc" else shape[1]) if len(shape) == _IMAGE_RANK else 0
     content = None
     if len(shape) == _IMAGE_RANK and channels in (1, 3):
-        properties = Table.of(Number(_RGB if channels == 3 else _GREY))
-        content = Table.of(Number(_IMAGE), properties)
+        properties = FlatbufferTable.of(Number(_RGB if channels == 3 else _GREY))
+        content = FlatbufferTable.of(Number(_IMAGE), properties)
     order = "batch, rows, columns, channels" if layout == "nhwc" else "batch, channels, rows, columns"
     description = f"{'float32' if options.image is None else 'uint8'}, {order}" if len(shape) == _IMAGE_RANK else ""
     units = None
     if told and content is not None and options.image is None:  # bytes are brought to scale inside
         mean, std = (tuple(told["unit"] * value for value in told[name]) for name in ("mean", "std"))
-        units = [Table.of(Number(_NORMALIZATION), Table.of(mean, std))]
+        units = [FlatbufferTable.of(Number(_NORMALIZATION), FlatbufferTable.of(mean, std))]
         description += "; (pixel - mean) / std, pixels from 0 to 255"
-    return Table.of(name, description, None, content, units)
+    return FlatbufferTable.of(name, description, None, content, units)
 
 
-def _output(name: str, has_labels: bool) -> Table:
+def _output(name: str, has_labels: bool) -> FlatbufferTable:
     """An output; with labels, the file in which they are."""
     if not has_labels:
-        return Table.of(name)
-    file = Table.of(LABELS, "a label for each score, a line each", Number(_AXIS_LABELS))
-    return Table.of(name, "a score for each label", None, None, None, None, [file])
+        return FlatbufferTable.of(name)
+    file = FlatbufferTable.of(LABELS, "a label for each score, a line each", Number(_AXIS_LABELS))
+    return FlatbufferTable.of(name, "a score for each label", None, None, None, None, [file])
 
 
 def with_labels(content: bytes, labels: Sequence[str], behind: int) -> bytes:
@@ -102,7 +102,7 @@ def with_labels(content: bytes, labels: Sequence[str], behind: int) -> bytes:
 # the flatbuffer
 
 
-def packed(root: Table) -> bytes:
+def packed(root: FlatbufferTable) -> bytes:
     """A table and all below it."""
     import flatbuffers
 
@@ -111,7 +111,7 @@ def packed(root: Table) -> bytes:
     return bytes(builder.Output())
 
 
-def _table(builder: Any, table: Table) -> int:
+def _table(builder: Any, table: FlatbufferTable) -> int:
     written = [_written(builder, field) for field in table]
     builder.StartObject(len(table))
     for slot, (field, value) in enumerate(zip(table, written, strict=True)):
@@ -130,7 +130,7 @@ def _written(builder: Any, field: Field) -> int | None:
         return field.value
     if isinstance(field, str):
         return int(builder.CreateString(field))
-    if isinstance(field, Table):
+    if isinstance(field, FlatbufferTable):
         return _table(builder, field)
     if isinstance(field, list):
         return _vector(builder, [_table(builder, item) for item in field], builder.PrependUOffsetTRelative)

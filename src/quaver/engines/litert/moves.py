@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from quaver.engines.litert.flatbuffer import Stored
+from quaver.engines.litert.flatbuffer import FileTensor
 from quaver.engines.litert.translator import Order, Translation, Translator, Value, as_given, channels_last, lies_alike, size
 from quaver.errors import EngineError
 from quaver.graph.nodes import argument
@@ -129,7 +129,7 @@ def part(t: Translator, x: Value, dim: int, start: int, end: int, step: int, nam
     begin[place], stop[place], steps[place] = start, end, step
     shape = [*x.stored.shape]
     shape[place] = len(range(start, end, step))
-    like = Value(Stored(-1, tuple(shape), x.stored.dtype), x.order)
+    like = Value(FileTensor(-1, tuple(shape), x.stored.dtype), x.order)
     operands = [x, t.integers(begin), t.integers(stop), t.integers(steps)]
     return t.emit("STRIDED_SLICE", operands, like, name, x.grid)
 
@@ -248,7 +248,7 @@ def cast(t: Translator, node: fx.Node) -> Value:
     dtype = np.dtype(np.float32 if wanted.is_floating_point else np.bool_ if wanted == torch.bool else np.int32)
     if dtype == (np.float32 if x.grid is not None else x.stored.dtype):
         return x
-    return t.emit("CAST", [t.as_float(x)], Value(Stored(0, x.stored.shape, dtype), x.order), t.title(node))
+    return t.emit("CAST", [t.as_float(x)], Value(FileTensor(0, x.stored.shape, dtype), x.order), t.title(node))
 
 
 TRANSLATIONS: dict[str, Translation] = {

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import fx
 
-from quaver.engines.litert.flatbuffer import Stored
+from quaver.engines.litert.flatbuffer import FileTensor
 from quaver.engines.litert.translator import Translator, Value
 from quaver.graph.nodes import argument
 from quaver.graph.patterns import two
@@ -103,7 +103,7 @@ def around(t: Translator, x: Value, widths: list[tuple[int, int]], number: float
         return x
     sides = [(0, 0), *widths, (0, 0)]
     shape = tuple(have + sum(side) for have, side in zip(x.stored.shape, sides, strict=True))
-    like, name = Value(Stored(-1, shape, x.stored.dtype), x.order), f"{t.name_of(x)}.padded"
+    like, name = Value(FileTensor(-1, shape, x.stored.dtype), x.order), f"{t.name_of(x)}.padded"
     if number is None:
         return t.emit("PAD", [x, t.integers(sides)], like, name, x.grid)
     filling = t.constant(np.array([number], x.stored.dtype), x.grid)

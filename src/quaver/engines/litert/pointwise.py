@@ -6,7 +6,7 @@ import numpy as np
 from torch import fx
 
 from quaver.engines.litert.clamps import clamp, emit_clamped
-from quaver.engines.litert.flatbuffer import Grid, Stored
+from quaver.engines.litert.flatbuffer import FileTensor, QParams
 from quaver.engines.litert.translator import Translation, Translator, Value, as_given, size
 from quaver.graph.nodes import argument, clamp_bounds
 
@@ -27,14 +27,20 @@ def elementwise(op: str, on_integers: bool = False) -> Translation:
 
 
 def joined(
-    t: Translator, op: str, node: fx.Node, first: Value, second: Value, grid: Grid | None = None, gives: Any = np.float32
+    t: Translator,
+    op: str,
+    node: fx.Node,
+    first: Value,
+    second: Value,
+    grid: QParams | None = None,
+    gives: Any = np.float32,
 ) -> Value:
     """An op of two tensors of one rank and order; the smaller one is repeated."""
     rank = max(first.rank, second.rank)
     main = max((first, second), key=lambda value: (value.rank, size(value.shape)))
     first, second = (t.ordered(of_rank(t, value, rank), main.order) for value in (first, second))
     shape = np.broadcast_shapes(first.stored.shape, second.stored.shape)
-    like = Value(Stored(-1, shape, np.dtype(gives)), main.order)
+    like = Value(FileTensor(-1, shape, np.dtype(gives)), main.order)
     return emit_clamped(t, op, [first, second], like, node, grid)
 
 
@@ -168,7 +174,7 @@ def normalized(t: Translator, node: fx.Node, x: Value, axes: list[int], eps: flo
     """A tensor less its mean along axes (as it lies), by its deviation there."""
     name = t.title(node)
     shape = tuple(1 if place in axes else extent for place, extent in enumerate(x.stored.shape))
-    small = Value(Stored(-1, shape, x.stored.dtype), x.order)
+    small = Value(FileTensor(-1, shape, x.stored.dtype), x.order)
     along = t.integers(axes)
     mean = t.emit("MEAN", [x, along], small, f"{name}.mean", keepDims=True)
     centred = t.emit("SUB", [x, mean], x, f"{name}.centred")

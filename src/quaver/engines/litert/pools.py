@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from quaver.engines.litert.flatbuffer import Grid, Stored
+from quaver.engines.litert.flatbuffer import FileTensor, QParams
 from quaver.engines.litert.padding import SAME, VALID, Window, around, window_of
 from quaver.engines.litert.translator import Translation, Translator, Value, as_given, channels_last, first_shape, size
 from quaver.errors import EngineError
@@ -90,10 +90,10 @@ def adaptive_avg_pool2d(t: Translator, node: fx.Node) -> Value:
 def by_matrices(t: Translator, x: Value, node: fx.Node, height: Any, width: Any) -> Value:
     """Pixels as sums of others: a product with a matrix (wanted by had) of their shares for each direction."""
     x = t.ordered(x, (0, 1, 2, 3))
-    like = Value(Stored(-1, (*x.shape[:3], len(width)), np.dtype(np.float32)), as_given(4))
+    like = Value(FileTensor(-1, (*x.shape[:3], len(width)), np.dtype(np.float32)), as_given(4))
     rows = t.emit("BATCH_MATMUL", [x, t.constant(width.T)], like, f"{t.title(node)}.across", adjX=False, adjY=False)
     turned = t.ordered(rows, (0, 1, 3, 2))
-    like = Value(Stored(-1, (*x.shape[:2], len(width), len(height)), np.dtype(np.float32)), (0, 1, 3, 2))
+    like = Value(FileTensor(-1, (*x.shape[:2], len(width), len(height)), np.dtype(np.float32)), (0, 1, 3, 2))
     return t.emit("BATCH_MATMUL", [turned, t.constant(height.T)], like, t.title(node), adjX=False, adjY=False)
 
 
@@ -111,7 +111,7 @@ def adaptive_max_pool2d(t: Translator, node: fx.Node) -> list[Value]:
             f"LiteRT: {t.title(node)!r}: a max pool over parts of different size has no form in a .tflite file."
         )
     kernel = [have // want for have, want in zip(x.shape[2:], shape[2:], strict=True)]
-    like = Value(Stored(-1, (shape[0], *shape[2:], shape[1]), x.stored.dtype), channels_last(4))
+    like = Value(FileTensor(-1, (shape[0], *shape[2:], shape[1]), x.stored.dtype), channels_last(4))
     options = {"strideH": kernel[0], "strideW": kernel[1], "filterHeight": kernel[0], "filterWidth": kernel[1]}
     return [t.emit("MAX_POOL_2D", [x], like, t.title(node), x.grid, padding=VALID, **options)]
 
@@ -137,7 +137,7 @@ def reduced_dims(node: fx.Node, x: Value) -> list[int]:
     return sorted(dim % x.rank for dim in (as_given(x.rank) if given in (None, []) else two_or_one(given)))
 
 
-def along(t: Translator, op: str, x: Value, dims: list[int], node: fx.Node, grid: Grid | None = None) -> Value:
+def along(t: Translator, op: str, x: Value, dims: list[int], node: fx.Node, grid: QParams | None = None) -> Value:
     """An op along dimensions, which stay with size 1 if the node keeps them."""
     result = kept(t, op, x, dims, t.title(node), grid)
     if argument(node, "keepdim"):
@@ -147,11 +147,11 @@ def along(t: Translator, op: str, x: Value, dims: list[int], node: fx.Node, grid
     return t.reshaped(result, tuple(x.shape[dim] for dim in left), order)
 
 
-def kept(t: Translator, op: str, x: Value, dims: list[int], name: str, grid: Grid | None = None) -> Value:
+def kept(t: Translator, op: str, x: Value, dims: list[int], name: str, grid: QParams | None = None) -> Value:
     """An op along dimensions, which stay with size 1."""
     axes = sorted(x.place(dim) for dim in dims)
     shape = tuple(1 if place in axes else size for place, size in enumerate(x.stored.shape))
-    like = Value(Stored(-1, shape, x.stored.dtype), x.order)
+    like = Value(FileTensor(-1, shape, x.stored.dtype), x.order)
     return t.emit(op, [x, t.integers(axes)], like, name, grid, keepDims=True)
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from quaver.engines.litert.flatbuffer import unpacked
 from quaver.errors import EngineError, StorageError
-from quaver.runtime.pieces import in_pieces
 from quaver.runtime.runner import Array, Input, Runner
 from quaver.runtime.seal import unsealed
+from quaver.runtime.split_batches import in_pieces
 
 FACTS = b"quaver"
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from quaver.engines.litert.flatbuffer import Stored
+from quaver.engines.litert.flatbuffer import FileTensor
 from quaver.engines.litert.moves import moved
 from quaver.engines.litert.pointwise import joined
 from quaver.engines.litert.pools import along
@@ -60,7 +60,7 @@ def unfold(t: Translator, node: fx.Node) -> Value:
     starts = np.arange(0, x.shape[dim] - length + 1, step)
     numbers = starts[:, None] + np.arange(length)
     shape = (*x.shape[:dim], *numbers.shape, *x.shape[dim + 1 :])
-    like = Value(Stored(-1, shape, x.stored.dtype), as_given(len(shape)))
+    like = Value(FileTensor(-1, shape, x.stored.dtype), as_given(len(shape)))
     apart = t.emit("GATHER", [x, t.integers(numbers.tolist())], like, t.title(node), x.grid, axis=dim)
     last = len(shape) - 1
     return Value(apart.stored, tuple(last if place == dim + 1 else place - (place > dim + 1) for place in range(last + 1)))
@@ -136,7 +136,7 @@ def largest(op: str) -> Translation:
             )
         x = t.ordered(x, as_given(x.rank))
         shape = tuple(extent for place, extent in enumerate(x.shape) if place != dim % x.rank)
-        like = Value(Stored(-1, shape, INT32), as_given(len(shape)))
+        like = Value(FileTensor(-1, shape, INT32), as_given(len(shape)))
         return t.emit(op, [x, t.integers([dim % x.rank])], like, t.title(node), outputType=2)
 
     return translation

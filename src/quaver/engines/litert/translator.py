@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
-from quaver.engines.litert.flatbuffer import File, Grid, Stored
+from quaver.engines.litert.flatbuffer import File, FileTensor, QParams
 from quaver.errors import EngineError
 from quaver.graph.nodes import clamp_bounds, facts, is_op, op_of, packet
 from quaver.graph.patterns import is_rounded
@@ -38,7 +38,7 @@ def channels_last(rank: int) -> Order:
 class Value:
     """A tensor of the graph as it lies in the file: ``order`` are PyTorch's dimensions as they follow there."""
 
-    stored: Stored
+    stored: FileTensor
     order: Order
     array: NDArray[Any] | None = None  # of a constant
 
@@ -53,7 +53,7 @@ class Value:
         return tuple(self.stored.shape[self.order.index(dim)] for dim in range(self.rank))
 
     @property
-    def grid(self) -> Grid | None:
+    def grid(self) -> QParams | None:
         """What its integers stand for; None for one in float."""
         return self.stored.grid
 
@@ -121,7 +121,7 @@ class Translator:
     def quantized(self, node: fx.Node) -> Value:
         """The integers of a tensor; those that lie on the grid already are taken as they are."""
         source, scale, zero_point = self.values[node.args[0]], float(node.args[1]), int(node.args[2])  # type: ignore
-        grid = Grid.of(scale, zero_point)
+        grid = QParams.of(scale, zero_point)
         value: Value = source
         if source.grid != grid:
             value = self.emit("QUANTIZE", [self.as_float(source)], source, self.title(node), grid)
@@ -131,7 +131,7 @@ class Translator:
 
     # operands
 
-    def operand(self, argument: Any, grid: Grid | None = None) -> Value:
+    def operand(self, argument: Any, grid: QParams | None = None) -> Value:
         """What an op reads: in float, or, for an op that has a ``grid`` for its result, in integers."""
         if isinstance(argument, fx.Node) and argument in self.values:
             value: Value = self.values[argument]
@@ -146,7 +146,7 @@ class Translator:
             raise EngineError(f"LiteRT: {self.title(value)!r}: a .tflite file has to have it as a constant.")
         return value.numpy() if isinstance(value, Tensor) else np.asarray(value, np.float32)
 
-    def constant(self, array: NDArray[Any], grid: Grid | None = None, name: str = "constant") -> Value:
+    def constant(self, array: NDArray[Any], grid: QParams | None = None, name: str = "constant") -> Value:
         """A tensor that the file holds."""
         array = np.ascontiguousarray(array).reshape(array.shape)
         return Value(self.file.constant(name, array, grid), as_given(array.ndim), array)
@@ -181,7 +181,7 @@ class Translator:
                 self.made[key] = self.emit(
                     "TRANSPOSE",
                     [value, places],
-                    Value(Stored(0, shape, value.stored.dtype), order),
+                    Value(FileTensor(0, shape, value.stored.dtype), order),
                     f"{self.name_of(value)}.transposed",
                     value.grid,
                 )
@@ -189,7 +189,7 @@ class Translator:
 
     def reshaped(self, value: Value, shape: tuple[int, ...], order: Order) -> Value:
         """The numbers as they lie, in another shape (as it lies), and what is PyTorch's order of it."""
-        like = Value(Stored(0, shape, value.stored.dtype), order)
+        like = Value(FileTensor(0, shape, value.stored.dtype), order)
         if shape == value.stored.shape:
             return Value(value.stored, order)
         name, sizes = f"{self.name_of(value)}.reshaped", list(shape)
@@ -201,7 +201,7 @@ class Translator:
 
     # results
 
-    def grid_of(self, node: fx.Node) -> Grid | None:
+    def grid_of(self, node: fx.Node) -> QParams | None:
         """The grid that an op's result is rounded to, if it reads integers alone; None for one that runs in float."""
         operands: list[Any] = [value for value in node.all_input_nodes if value not in self.constants]
         read = [self.values.get(value) for value in operands]
@@ -210,10 +210,16 @@ class Translator:
         (reader,) = node.users
         if clamp_bounds(reader) is not None:
             (reader,) = reader.users
-        return Grid.of(float(reader.args[1]), int(reader.args[2]))  # type: ignore[arg-type]
+        return QParams.of(float(reader.args[1]), int(reader.args[2]))  # type: ignore[arg-type]
 
     def emit(
-        self, op: str, operands: Sequence[Value | None], like: Value, name: str, grid: Grid | None = None, **options: Any
+        self,
+        op: str,
+        operands: Sequence[Value | None],
+        like: Value,
+        name: str,
+        grid: QParams | None = None,
+        **options: Any,
     ) -> Value:
         """Add an op whose result has the shape and order of ``like``."""
         dtype = np.dtype(np.int8) if grid is not None else like.stored.dtype
@@ -225,7 +231,7 @@ class Translator:
     def like(self, node: fx.Node, order: Order) -> Value:
         """What a node gives, as far as it is known before: its shape, in an order."""
         shape = first_shape(node)
-        return Value(Stored(-1, tuple(shape[dim] for dim in order), np.dtype(np.float32)), order)
+        return Value(FileTensor(-1, tuple(shape[dim] for dim in order), np.dtype(np.float32)), order)
 
     def title(self, node: fx.Node) -> str:
         """What a node's tensor is called."""

@@ -18,7 +18,7 @@ from quaver.errors import StageError
 from quaver.program import EVAL, Program, Stage
 from quaver.program.quantized_tensors import quantized_tensors
 from quaver.runtime.seal import SEALED, sealed
-from quaver.xnnpack.image_input import described, take_bytes
+from quaver.xnnpack.byte_input import described, take_bytes
 from quaver.xnnpack.one_image import refuse_joint_outputs
 from quaver.xnnpack.partitioning import for_xnnpack, shapes
 

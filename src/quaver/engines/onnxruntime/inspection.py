@@ -14,7 +14,7 @@ from quaver.engines.inspection import WARMUP, ExecutedLayer, Profile, Revealed, 
 from quaver.errors import EngineError
 from quaver.files import name_or_content
 from quaver.onnx import session
-from quaver.runtime.batches import random_batch
+from quaver.runtime.example_batches import random_batch
 
 _DTYPES = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16", "uint8": "u8", "int8": "i8"}
 _PRODUCTS = (

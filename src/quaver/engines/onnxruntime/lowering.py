@@ -9,7 +9,7 @@ from quaver.graph.nodes import Facts, argument, is_dequantize
 from quaver.int8 import requantize
 from quaver.int8.kernels import divided_integers
 from quaver.int8.requantize import Output
-from quaver.int8.requantizing import RequantizingLowering
+from quaver.int8.requantizing_lowering import RequantizingLowering
 
 
 def zero_point(low: int) -> int:

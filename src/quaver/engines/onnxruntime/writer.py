@@ -15,8 +15,8 @@ from quaver.engines.engine import WriteOptions
 from quaver.engines.onnxruntime.arithmetic import ZERO
 from quaver.int8.kernels import divided_integers
 from quaver.int8.requantize import fitted
+from quaver.onnx.byte_input import take_bytes
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, only_reader, operand, replace
-from quaver.onnx.image_input import take_bytes
 from quaver.onnx.model import checked_proto, shared_model
 from quaver.program import Program
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from quaver.engines.file_graph import FileNode, kinds
-from quaver.engines.inspection import WARMUP, ExecutedLayer, Part, Profile, Revealed, Role, executed_sources
+from quaver.engines.inspection import WARMUP, ExecutedLayer, ModelPart, Profile, Revealed, Role, executed_sources
 from quaver.engines.openvino.runner import OpenVINORunner, ov, read
 from quaver.program.quantized_tensors import rounded_name
-from quaver.runtime.batches import random_batch
+from quaver.runtime.example_batches import random_batch
 
 _ROLES: dict[str, Role] = {
     **dict.fromkeys(("Convolution", "Deconvolution", "FullyConnected", "MatMul"), "product"),
@@ -44,7 +44,7 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
         if any(reader.get_node().get_type_name() == "Add" for reader in port.get_target_inputs())
     }
     parts = [
-        Part(0, {name: 0}, OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
+        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
         for name, port in shortcuts.items()
         if name in apart
     ]
@@ -52,7 +52,7 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     model.add_outputs([rounded[name] for name in rest])
     shown = {name: place for place, output in enumerate(model.outputs) for name in output.get_names()}
     places = {name: shown[rounded[name]] for name in rest}
-    return Revealed([*parts, Part(own, places, OpenVINORunner(model, threads))], set(there))
+    return Revealed([*parts, ModelPart(own, places, OpenVINORunner(model, threads))], set(there))
 
 
 def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:

@@ -58,7 +58,7 @@ class OpenVINOLowering(Lowering):
         """A quantizer as it is now."""
         assert isinstance(node.target, str)
         quantizer, x = self.result.create_node("get_attr", node.target), node.args[0]
-        pair = self.call(kernels.live_integers, quantizer, *self.in_steps(x, node))
+        pair = self.call(kernels.quantizer_integers, quantizer, *self.in_steps(x, node))
         whole, scale = self.call(operator.getitem, pair, 0), self.call(operator.getitem, pair, 1)
         self.integers[node] = (whole, scale)
         if is_parameter(node.args[0]):  # its step may be per channel: let the quantizer shape it

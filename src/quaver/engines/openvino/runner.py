@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from quaver.errors import EngineError, InputError, StorageError
-from quaver.runtime.pool import Pool, at_once
+from quaver.runtime.pool import ObjectPool, at_once
 from quaver.runtime.runner import Array, Input, Runner
 
 # Float layers stay float32: on processors with AMX the plugin would otherwise run them in bfloat16, and an int8 program's
@@ -86,8 +86,8 @@ class OpenVINORunner(Runner):
             Input(port.get_any_name(), tuple(_size(size) for size in port.partial_shape), port.element_type.to_dtype())
             for port in model.inputs
         ]
-        self._any = Pool(partial(_compiled, model, self.options), at_once(threads))
-        self._first: dict[Shapes, Pool[Any]] = {}
+        self._any = ObjectPool(partial(_compiled, model, self.options), at_once(threads))
+        self._first: dict[Shapes, ObjectPool[Any]] = {}
         self._carried: set[Shapes] = set()
         self._is_free = any(None in given.shape for given in self.inputs)
         if not self._is_free:
@@ -114,7 +114,7 @@ class OpenVINORunner(Runner):
         finally:
             requests.give(request)
 
-    def _requests_for(self, shapes: Shapes) -> Pool[Any]:
+    def _requests_for(self, shapes: Shapes) -> ObjectPool[Any]:
         if shapes not in self._carried:
             with self._any.lock:
                 self._carry(shapes)
@@ -123,7 +123,7 @@ class OpenVINORunner(Runner):
     def _carry(self, shapes: Shapes) -> None:
         fixed = _fixed(self.model, shapes)
         if self._is_free and not self._first:
-            self._first[shapes] = Pool(partial(_compiled, fixed, self.options), self._any.most)
+            self._first[shapes] = ObjectPool(partial(_compiled, fixed, self.options), self._any.most)
         self._carried.add(shapes)
 
 

@@ -15,8 +15,8 @@ from quaver.engines.engine import WriteOptions
 from quaver.engines.openvino.norms import round_norms, spell_out_norm
 from quaver.engines.openvino.runner import EXACT, SAID_IN_THE_FILE, ov
 from quaver.errors import EngineError
+from quaver.onnx.byte_input import take_bytes
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, operand
-from quaver.onnx.image_input import take_bytes
 from quaver.onnx.model import checked_proto, shared_model
 from quaver.program import Program
 

@@ -12,7 +12,7 @@ from torch import fx
 from quaver.graph.nodes import Facts, argument
 from quaver.int8 import kernels
 from quaver.int8.requantize import Output
-from quaver.int8.requantizing import RequantizingLowering
+from quaver.int8.requantizing_lowering import RequantizingLowering
 
 
 class PairsLowering(RequantizingLowering):

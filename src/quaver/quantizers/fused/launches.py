@@ -11,7 +11,7 @@ from quaver.grid import Grid
 from quaver.quantizers.fused import SWITCH
 
 try:
-    from quaver.quantizers.fused import kernels
+    from quaver.quantizers.fused import triton_kernels
 except ImportError as error:
     raise ConfigError(
         f"{SWITCH}=1 in the environment asks for kernels in Triton, and that does not import here: {error}. "
@@ -40,7 +40,7 @@ def observe(
 ) -> Tensor:
     """Let max|x| into the range that ``buffers`` hold, as the rule of that name does, and give the step that comes of it."""
     x, scale = in_a_row(x.detach()), torch.empty((), device=x.device)
-    kernels.observe[(min(-(-x.numel() // BLOCK), PROGRAMS),)](
+    triton_kernels.observe[(min(-(-x.numel() // BLOCK), PROGRAMS),)](
         x,
         scratch,
         *buffers,
@@ -66,7 +66,7 @@ def observe(
 
 def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
     """`arithmetic.fake_quantize`, in one launch there and one back."""
-    return _FakeQuantize.apply(x, scale, grid, pass_through)  # type: ignore[no-any-return,no-untyped-call]
+    return _FusedFakeQuantize.apply(x, scale, grid, pass_through)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def takes(scale: Tensor, x: Tensor) -> bool:
@@ -75,7 +75,7 @@ def takes(scale: Tensor, x: Tensor) -> bool:
     return scale.dtype == torch.float32 and (scale.numel() == 1 or one_axis)
 
 
-class _FakeQuantize(torch.autograd.Function):
+class _FusedFakeQuantize(torch.autograd.Function):
     """Forward and backward: `arithmetic._FakeQuantize`; a bit for each value is kept, of a learned step ``x`` itself."""
 
     @staticmethod
@@ -85,7 +85,7 @@ class _FakeQuantize(torch.autograd.Function):
         result = torch.empty_like(given)
         bits = torch.empty(-(-x.numel() // 8) if masked and not learned else 0, dtype=torch.uint8, device=x.device)
         ctx.grid, ctx.masked, ctx.stride = grid, masked, result.stride()
-        kernels.round_to_grid[_programs(x)](
+        triton_kernels.round_to_grid[_programs(x)](
             given,
             scale,
             result,
@@ -112,11 +112,11 @@ class _FakeQuantize(torch.autograd.Function):
             gradient.copy_(other)
         result = torch.empty_like(gradient) if ctx.masked else gradient
         if len(saved) == 1:
-            kernels.mask_gradient[_programs(gradient)](gradient, *saved, result, gradient.numel(), **EVERYWHERE)
+            triton_kernels.mask_gradient[_programs(gradient)](gradient, *saved, result, gradient.numel(), **EVERYWHERE)
             return result, None, None, None
         x, scale = saved
         slopes = torch.empty_like(gradient, dtype=torch.float32)
-        kernels.slope_and_mask[_programs(x)](
+        triton_kernels.slope_and_mask[_programs(x)](
             gradient, x, scale, result, slopes, *_places(x, scale, ctx.grid), MASKED=ctx.masked, **EVERYWHERE
         )
         # summed by torch: in what order is its own affair, and the last bits hang on it

@@ -62,7 +62,7 @@
       for (const row of rows) {
         const own = row.dataset.kind;
         const listed = own !== "fused" || (fused && fused.checked);
-        const fits = words.every((word) => row.dataset.words.includes(word));
+        const fits = words.every((word) => row.dataset.search.includes(word));
         const visible = listed && fits && (!kind || own === kind) && !(changed && changed.checked && row.dataset.same === "yes");
         if (listed) layers += 1;
         if (visible) shown += 1;

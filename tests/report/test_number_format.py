@@ -1,6 +1,6 @@
 import pytest
 
-from quaver.report.words import change, decibels, milliseconds, number, percent, points, size
+from quaver.report.number_format import change, decibels, milliseconds, number, percent, points, size
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from quaver.analysis.initialise import start, start_clip
 from quaver.analysis.interpreter import WatchingInterpreter
 from quaver.analysis.sites import Site, activations
 from quaver.analysis.tensor_statistics import Accumulator
-from quaver.calibration.layers import reads_weight
+from quaver.calibration.calibrated_layer import reads_weight
 from quaver.calibration.sweep import Both, Sweep
 from quaver.graph.nodes import facts, quantizer_of
 from quaver.grid import Grid
@@ -27,7 +27,7 @@ CANDIDATES = np.geomspace(1.0, 0.05, 60)
 
 
 @dataclass(frozen=True)
-class Seen:
+class ObservedTensor:
     """A tensor over all images: how its values are spread, the largest, without its sign, and the smallest."""
 
     site: Site
@@ -38,7 +38,7 @@ class Seen:
 
 def look(
     program: Program, batches: Sequence[list[Tensor]], done: Callable[[int], None]
-) -> tuple[dict[str, list[Seen]], int]:
+) -> tuple[dict[str, list[ObservedTensor]], int]:
     """The tensors of each quantizer of activations in the float network; and how many values of an image the largest has."""
     sites = activations(program)
     accumulator = Accumulator(sites, moving_rate=0.9)
@@ -53,22 +53,22 @@ def look(
         network.outputs(batch)
         accumulator.end_batch()
         done(count + 1)
-    seen_by_quantizer: dict[str, list[Seen]] = defaultdict(list)
+    seen_by_quantizer: dict[str, list[ObservedTensor]] = defaultdict(list)
     for site in sites:
         tally = accumulator.tallies[site.name]
         if tally.state:
             histogram = tally.counts.done(tally.smallest, tally.largest)
             largest = max(tally.largest, -tally.smallest)
-            seen_by_quantizer[site.quantizer].append(Seen(site, histogram, largest, tally.smallest))
+            seen_by_quantizer[site.quantizer].append(ObservedTensor(site, histogram, largest, tally.smallest))
     return dict(seen_by_quantizer), max(sizes)
 
 
-def largest_of(tensors: list[Seen]) -> float:
+def largest_of(tensors: list[ObservedTensor]) -> float:
     """The threshold with which nothing is cut."""
     return max(tensor.largest for tensor in tensors)
 
 
-def nearest_tensor(tensors: list[Seen]) -> float:
+def nearest_tensor(tensors: list[ObservedTensor]) -> float:
     """The threshold with the least squared error over all tensors that share a quantizer."""
     largest = largest_of(tensors)
     if largest == 0:
@@ -78,7 +78,7 @@ def nearest_tensor(tensors: list[Seen]) -> float:
     return float(thresholds[int(np.argmin(noise))])
 
 
-def _noise(tensor: Seen, threshold: float) -> float:
+def _noise(tensor: ObservedTensor, threshold: float) -> float:
     """The squared error, in which what is clipped counts 4 times at 4 bits, 64 times at 8.
 
     Errors of rounding cancel out in the sums of the next layer, those of clipping all point one way; and the more bits, the
@@ -93,14 +93,14 @@ def clipping_of(grid: Grid) -> float:
     return 2.0 ** (grid.bits - 2)
 
 
-def grid_of(tensor: Seen) -> Grid:
+def grid_of(tensor: ObservedTensor) -> Grid:
     """The grid that a tensor is rounded to, or that an engine would round it to."""
     if tensor.site.rounded:
         return tensor.site.grid
     return Grid(8, signed=bool((tensor.histogram.low < 0).any()), narrow=False)
 
 
-def give(program: Program, tensors: list[Seen], threshold: float) -> None:
+def give(program: Program, tensors: list[ObservedTensor], threshold: float) -> None:
     """Start a quantizer with this threshold; a tensor that does not come so far keeps to its own."""
     quantizer = program.quantizer(tensors[0].site.quantizer)
     start_clip(quantizer, threshold)
@@ -108,7 +108,7 @@ def give(program: Program, tensors: list[Seen], threshold: float) -> None:
         start(quantizer, tensor.site.slot, min(threshold, tensor.largest))
 
 
-def nearest_readers(sweep: Sweep, node: fx.Node, tensor: Seen, threshold: float) -> float:
+def nearest_readers(sweep: Sweep, node: fx.Node, tensor: ObservedTensor, threshold: float) -> float:
     """The threshold with the least error of the layers that read a tensor, relative to what they give; near ``threshold``.
 
     What is no layer (an addition, a pool) counts by the tensor's own error. The first batch decides.

@@ -13,18 +13,18 @@ from quaver.quantizers.quantizer import Quantizer
 from quaver.quantizers.range_abs_max import RangeAbsMax
 
 
-class Rule(NamedTuple):
+class KernelRule(NamedTuple):
     """A rule by the name that the kernel knows it by, and its two buffers."""
 
     name: str
     buffers: tuple[str, str]
 
 
-RULES: dict[type[Quantizer], Rule] = {
-    AbsMax: Rule("abs_max", ("last", "last")),
-    MovingAverageAbsMax: Rule("moving_average_abs_max", ("state", "accum")),
-    Observer: Rule("moving_average_abs_max", ("state", "accum")),
-    RangeAbsMax: Rule("range_abs_max", ("window", "steps")),
+RULES: dict[type[Quantizer], KernelRule] = {
+    AbsMax: KernelRule("abs_max", ("last", "last")),
+    MovingAverageAbsMax: KernelRule("moving_average_abs_max", ("state", "accum")),
+    Observer: KernelRule("moving_average_abs_max", ("state", "accum")),
+    RangeAbsMax: KernelRule("range_abs_max", ("window", "steps")),
 }
 """By the very class: what is derived from one of them may observe otherwise."""
 

@@ -1,7 +1,7 @@
-"""Batch norms and dropouts as the program's modules are now: a node asks its module for mode, momentum, eps and p.
+"""Stateful ops: batch norms and dropouts that ask their modules for mode, momentum, eps and p while they run.
 
-The graph has them as numbers, those of the capture. Whoever sets them on a module means the program, as in any loop:
-``bn.eval()``, ``bn.momentum = 0.01``, ``dropout.p = 0.3``.
+A captured graph has these as numbers. Whoever sets them on a module of the program means the program, as in any training
+loop: ``bn.eval()``, ``bn.momentum = 0.01``, ``dropout.p = 0.3``.
 """
 
 from typing import Any
@@ -18,14 +18,14 @@ TRAINING = 5  # the position of ``training`` among the arguments of aten.batch_n
 EPS = 7  # that of ``eps``
 
 
-def live_modules(root: nn.Module, *graphs: fx.Graph) -> list[tuple[fx.Node, str, Any]]:
-    """The nodes of graphs that ask a module, the module's path, and the module."""
-    asking = [item for graph in graphs for item in modules_in(graph).items()]
-    if not asking:
+def stateful_nodes(root: nn.Module, *graphs: fx.Graph) -> list[tuple[fx.Node, str, Any]]:
+    """The batch norms and dropouts of graphs: the node, its module's path, and the module."""
+    noted = [item for graph in graphs for item in modules_in(graph).items()]
+    if not noted:
         return []
     # a frozen program has no modules but those that hold its tensors
-    there = dict(root.named_modules(remove_duplicate=False))
-    return [(node, path, there[path]) for node, path in asking if isinstance(there.get(path), _BatchNorm | _DropoutNd)]
+    modules = dict(root.named_modules(remove_duplicate=False))
+    return [(node, path, modules[path]) for node, path in noted if isinstance(modules.get(path), _BatchNorm | _DropoutNd)]
 
 
 def is_training(node: fx.Node) -> bool:
@@ -36,25 +36,25 @@ def is_training(node: fx.Node) -> bool:
 
 
 def settle_eps(root: nn.Module, *graphs: fx.Graph) -> None:
-    """Write into graphs what batch norms add to their variances now."""
-    for node, _, module in live_modules(root, *graphs):
+    """Write the eps that batch norms have now into graphs."""
+    for node, _, module in stateful_nodes(root, *graphs):
         if calls(node, "batch_norm") and argument(node, "eps") != module.eps:
             node.update_arg(EPS, module.eps)
 
 
 def ask_eps(root: nn.Module, graph: fx.Graph) -> None:
-    """Let the batch norms of an evaluation graph ask their modules what to add to the variance: all else is fixed there."""
+    """Let the batch norms of an evaluation graph read eps from their modules: all else is fixed there."""
     start = next(iter(graph.nodes))
-    for node, path, module in live_modules(root, graph):
+    for node, path, module in stateful_nodes(root, graph):
         if isinstance(module, _BatchNorm):
             with graph.inserting_before(start):  # where a convolution in front can read it, too
                 node.update_arg(EPS, graph.call_function(getattr, (graph.get_attr(path), "eps")))
 
 
 def ask_modules(root: nn.Module, graph: fx.Graph) -> None:
-    """Let the nodes of a training graph ask their modules."""
+    """Let the batch norms and dropouts of a training graph read their modules."""
     counted = set()
-    for node, path, _ in live_modules(root, graph):
+    for node, path, _ in stateful_nodes(root, graph):
         with graph.inserting_before(node):
             module = graph.get_attr(path)
             if "dropout" in packet(node):

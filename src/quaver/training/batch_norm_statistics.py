@@ -8,8 +8,8 @@ from torch import Tensor
 
 from quaver.graph.nodes import argument
 from quaver.program import TRAIN, Program
-from quaver.program.batch_norm import batch_norms, freeze_batch_norm
-from quaver.program.live_modules import counter_of, live_modules
+from quaver.program.freeze_batch_norm import batch_norms, freeze_batch_norm
+from quaver.program.stateful_ops import counter_of, stateful_nodes
 from quaver.program.synced_batch_norm import synced_batch_norm
 from quaver.program.views import read
 
@@ -48,7 +48,7 @@ def reestimate(program: Program, run: Callable[[Tensor], Any], batches: Iterable
     Ordinary statistics lag behind: they average over weights that have changed since. ``run`` should not observe ranges.
     """
     norms = [node for node in batch_norms(program.graphs[TRAIN]) if argument(node, "training")]
-    modules = {node: module for node, _, module in live_modules(program, program.graphs[TRAIN])}
+    modules = {node: module for node, _, module in stateful_nodes(program, program.graphs[TRAIN])}
     momenta = {node: modules[node].momentum if node in modules else argument(node, "momentum") for node in norms}
     # of a cumulative average, the first batch has all
     parts = {node: 1.0 if momentum is None else float(momentum) for node, momentum in momenta.items()}

@@ -10,9 +10,9 @@ from quaver.checking import nearest
 from quaver.errors import InputError, StageError
 from quaver.graph.nodes import copy_graph, facts, is_fake_quant, ops_by_name
 from quaver.graph.patterns import folded_behind
-from quaver.program.live_modules import ask_eps, ask_modules
 from quaver.program.module_calls import ModuleCalls, module_called
 from quaver.program.module_hooks import FORWARD, Hooked, HookedCall, all_hooks, insert_hooks, refuse_backward_hooks
+from quaver.program.stateful_ops import ask_eps, ask_modules
 from quaver.program.views import read
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from quaver.quantizers.channel_wise_abs_max import ChannelWiseAbsMax
-from quaver.quantizers.fused import kernels, suits
+from quaver.quantizers.fused import suits, triton_kernels
 from quaver.quantizers.fused.launches import EVERYWHERE, in_a_row
 from quaver.quantizers.saturation import neighbours
 
 
-class Place(NamedTuple):
+class WeightLayout(NamedTuple):
     """What the table says of a weight, hashable: where it lies, its channels, and which neighbours count."""
 
     pointer: int
@@ -26,7 +26,7 @@ class Place(NamedTuple):
     high: int
 
 
-class Table(NamedTuple):
+class LaunchTable(NamedTuple):
     """Rows for the kernel, the row of each channel, and places of neighbours; where each weight and its channels begin."""
 
     rows: Tensor
@@ -52,7 +52,7 @@ def takes(quantizer: ChannelWiseAbsMax, weight: Tensor) -> bool:
 
 
 @contextmanager
-def handed_out(weights: Iterable[tuple[nn.Module, Tensor]]) -> Iterator[None]:
+def rounded_together(weights: Iterable[tuple[nn.Module, Tensor]]) -> Iterator[None]:
     """Round all weights that the kernel takes at once; while this lasts, each quantizer gives its own out, once."""
     together: dict[Any, list[tuple[ChannelWiseAbsMax, Tensor]]] = defaultdict(list)
     for quantizer, weight in weights:
@@ -80,14 +80,14 @@ def rounded(quantizers: Sequence[ChannelWiseAbsMax], weights: Sequence[Tensor]) 
     thresholds = torch.empty(table.channels[-1], device=result.device)
     factors = {quantizer.pair_factor for quantizer in quantizers if quantizer.widens_for_pairs}
     assert len(factors) < 2  # only 8 bits can overflow
-    kernels.round_weights[(table.channels[-1],)](
+    triton_kernels.round_weights[(table.channels[-1],)](
         table.rows,
         table.owners,
         table.neighbours,
         result,
         thresholds,
         next(iter(factors), 0.0),
-        ELEMENT=kernels.ELEMENTS[str(result.dtype)],
+        ELEMENT=triton_kernels.ELEMENTS[str(result.dtype)],
         MULTIPLIES=result.is_cuda,
         **EVERYWHERE | {"BLOCK": 256},
     )
@@ -111,14 +111,14 @@ class _StraightThrough(torch.autograd.Function):
         return gradient, None
 
 
-def _place(quantizer: ChannelWiseAbsMax, weight: Tensor) -> Place:
+def _place(quantizer: ChannelWiseAbsMax, weight: Tensor) -> WeightLayout:
     pairs = quantizer.pairs if quantizer.widens_for_pairs else None
     shape, stride = tuple(weight.shape), weight.stride()
-    return Place(weight.data_ptr(), shape, stride, quantizer.axis % weight.dim(), pairs, quantizer.grid.high)
+    return WeightLayout(weight.data_ptr(), shape, stride, quantizer.axis % weight.dim(), pairs, quantizer.grid.high)
 
 
 @lru_cache(maxsize=1024)
-def _table(places: tuple[Place, ...], device: torch.device) -> Table:
+def _table(places: tuple[WeightLayout, ...], device: torch.device) -> LaunchTable:
     """The same at every step: optimizers write where the weights lie."""
     rows, owners, pairs = [], [], [torch.empty(0, dtype=torch.int64)]
     starts, channels, pair_start = [0], [0], 0
@@ -134,10 +134,10 @@ def _table(places: tuple[Place, ...], device: torch.device) -> Table:
         channels.append(channels[-1] + count)
         pair_start += beside.numel()
     owner, pair = torch.cat(owners), torch.cat(pairs)
-    return Table(torch.tensor(rows).to(device), owner.to(device), pair.to(device), tuple(starts), tuple(channels))
+    return LaunchTable(torch.tensor(rows).to(device), owner.to(device), pair.to(device), tuple(starts), tuple(channels))
 
 
-def _neighbours(place: Place) -> Tensor:
+def _neighbours(place: WeightLayout) -> Tensor:
     """Where the two of each pair lie, counted from where their channel begins."""
     if place.pairs is None:
         return torch.empty(2, 0, dtype=torch.int64)

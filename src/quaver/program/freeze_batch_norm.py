@@ -4,8 +4,8 @@ from torch import fx, nn
 
 from quaver.errors import InputError, StageError
 from quaver.graph.nodes import argument, calls
-from quaver.program.live_modules import TRAINING, live_modules
 from quaver.program.program import TRAIN, Program
+from quaver.program.stateful_ops import TRAINING, stateful_nodes
 from quaver.program.synced_batch_norm import synced_batch_norm
 
 
@@ -31,7 +31,7 @@ def _set(program: Program, *, training: bool, who: str) -> None:
         )
     if TRAIN not in program.graphs:
         raise StageError(f"{who}: a {program.stage.value} program is not trained: its statistics stay as they are.")
-    modules = {node: module for node, _, module in live_modules(program, program.graphs[TRAIN])}
+    modules = {node: module for node, _, module in stateful_nodes(program, program.graphs[TRAIN])}
     for node in batch_norms(program.graphs[TRAIN]):
         if argument(node, "running_mean") is not None:  # without statistics there is only the batch
             node.update_arg(TRAINING, training)

@@ -14,7 +14,7 @@ from quaver.image_input import BYTES, ImageInput
 from quaver.image_scaling import neighbours
 from quaver.onnx.editing import array_of, constant, made_by, only_reader, operand
 from quaver.program import Program
-from quaver.program.image_bytes import Affine, affine_for
+from quaver.program.image_bytes import ByteAffine, affine_for
 
 Pair = tuple[ir.Node, ir.Node]
 FLOAT = ir.DataType.FLOAT
@@ -33,7 +33,7 @@ def take_bytes(model: ir.Model, program: Program, image: ImageInput | None) -> N
 class _Front:
     """What is put in front of a graph's input; its nodes are to be sorted."""
 
-    def __init__(self, graph: ir.Graph, image: ImageInput, affine: Affine | None) -> None:
+    def __init__(self, graph: ir.Graph, image: ImageInput, affine: ByteAffine | None) -> None:
         self.graph, self.image, self.affine = graph, image, affine
         (self.floats,) = graph.inputs
         assert self.floats.shape is not None

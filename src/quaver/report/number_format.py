@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers formatted for people: percent, bytes, milliseconds, decibels."""
 
 import sys
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ MINUS = "\u2212"
 
 @dataclass(frozen=True)
 class Styled:
-    """Words, and the class of the style sheet that colours them."""
+    """A text, and the class of the style sheet that colours it."""
 
-    words: str
+    text: str
     style: str
 
 
-def change(words: str, *, more_is_better: bool = True) -> Styled:
-    """A difference whose words begin with its sign: better, worse or the same."""
-    return Styled(words, "same" if words[0] == "±" else "better" if (words[0] == "+") == more_is_better else "worse")
+def change(text: str, *, more_is_better: bool = True) -> Styled:
+    """A difference whose text begins with its sign: better, worse or the same."""
+    return Styled(text, "same" if text[0] == "±" else "better" if (text[0] == "+") == more_is_better else "worse")
 
 
 def signed(value: float, digits: int) -> str:

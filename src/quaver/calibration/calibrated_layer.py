@@ -15,7 +15,7 @@ from quaver.quantizers import CustomQuantizer, Quantizer
 
 
 @dataclass(frozen=True)
-class Layer:
+class CalibratedLayer:
     """An op with a quantized weight. ``norm`` is the batch norm that will be folded into it."""
 
     node: fx.Node
@@ -64,7 +64,7 @@ class Layer:
         return weight.reshape(self.groups, len(weight) // self.groups, -1)
 
 
-def layers_of(program: Program) -> Iterator[Layer]:
+def layers_of(program: Program) -> Iterator[CalibratedLayer]:
     """Every op whose weight has a quantizer of ours, and is nobody else's."""
     for node in program.graphs[EVAL].nodes:
         if not (reads_weight(node) and is_fake_quant(node.args[1])):
@@ -73,7 +73,7 @@ def layers_of(program: Program) -> Iterator[Layer]:
         weight, quantizer = read(program, str(given.args[0].target)), program.quantizer(quantizer_of(given))
         is_plain = not isinstance(quantizer, CustomQuantizer) and quantizer.preprocess is None
         if is_plain and len(given.users) == 1 and len(readers(program, weight)) == 1:
-            yield Layer(node, weight, quantizer, foldable_batch_norm(node))
+            yield CalibratedLayer(node, weight, quantizer, foldable_batch_norm(node))
 
 
 def reads_weight(node: fx.Node) -> bool:

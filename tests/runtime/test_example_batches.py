@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from quaver.runtime.batches import random_batch
+from quaver.runtime.example_batches import random_batch
 from quaver.runtime.runner import Input
 
 

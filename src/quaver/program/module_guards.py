@@ -1,4 +1,8 @@
-"""The modules of a program whose mode matters: those that its graphs ask, and those whose settings are in them for good."""
+"""Guards: what a program's graphs take for granted about its modules, checked before they run.
+
+A traced graph has the modes and settings of the capture as constants. Where a module says otherwise now, the graph would
+compute something else than the model, and that is refused by name.
+"""
 
 from collections.abc import Iterable, Mapping
 from types import BuiltinFunctionType, FunctionType, NoneType
@@ -7,57 +11,61 @@ from typing import Any, NamedTuple
 from torch import fx, nn
 
 from quaver.errors import StageError
-from quaver.program.live_modules import live_modules
+from quaver.program.stateful_ops import stateful_nodes
 from quaver.program.traced import Traced
 
 _PLAIN = (bool, int, float, str, NoneType, FunctionType, BuiltinFunctionType)
 
 
-class Watched(NamedTuple):
-    """Modules with their paths: those that graphs ask, those that differ by mode, and those with settings in the graphs.
+class ModuleGuards(NamedTuple):
+    """The modules to check, with their paths.
 
-    The program itself, which may have some, stands there as None: it holds this, and is not to hold itself.
+    ``stateful``: batch norms and dropouts, which the graphs ask while they run. ``modal``: other modules that do something
+    else in training. ``settings``: modules whose plain attributes the graphs have as constants; the program itself stands
+    there as None, because it holds these guards and must not hold itself.
     """
 
-    asked: list[tuple[str, nn.Module]]
+    stateful: list[tuple[str, nn.Module]]
     modal: list[tuple[str, nn.Module]]
-    set: list[tuple[str, nn.Module | None, dict[str, Any]]]
+    settings: list[tuple[str, nn.Module | None, dict[str, Any]]]
 
 
-def watched_modules(root: nn.Module, graphs: Iterable[fx.Graph], traced: Traced, attributes: Mapping[str, Any]) -> Watched:
-    """Those of a program, as they are now; ``attributes`` are those that it has from its model."""
-    asked = {path: module for _, path, module in live_modules(root, *graphs)}
-    there = dict(root.named_modules()) if traced.modal or traced.settings else {}
-    settings = {path: own for path, own in traced.settings.items() if path in there}
+def module_guards(
+    root: nn.Module, graphs: Iterable[fx.Graph], traced: Traced, attributes: Mapping[str, Any]
+) -> ModuleGuards:
+    """The guards of a program as its modules are now; ``attributes`` are those that it has from its model."""
+    stateful = {path: module for _, path, module in stateful_nodes(root, *graphs)}
+    modules = dict(root.named_modules()) if traced.modal or traced.settings else {}
+    settings = {path: own for path, own in traced.settings.items() if path in modules}
     if "" in settings:
         settings[""] = {name: value for name, value in settings[""].items() if name in attributes}
-    return Watched(
-        list(asked.items()),
-        [(path, there[path]) for path in sorted(traced.modal & there.keys() - asked.keys())],
-        [(path, there[path] if path else None, own) for path, own in settings.items()],
+    return ModuleGuards(
+        list(stateful.items()),
+        [(path, modules[path]) for path in sorted(traced.modal & modules.keys() - stateful.keys())],
+        [(path, modules[path] if path else None, own) for path, own in settings.items()],
     )
 
 
 def is_plain_value(value: Any) -> bool:
-    """Whether a value says all by itself: a number, a text, a function, or several of them."""
+    """Whether a value can be compared by itself: a number, a text, a function, or several of them."""
     if isinstance(value, tuple | list):
         return all(map(is_plain_value, value))
     return isinstance(value, _PLAIN) and value == value  # NaN equals nothing
 
 
-def refuse_unheeded_modes(watched: Watched, training: bool) -> None:
-    """Refuse modes of modules that a graph cannot follow, of a program in this mode."""
-    for path, module in watched.asked:
+def refuse_changed_modes(guards: ModuleGuards, training: bool) -> None:
+    """Refuse modules in a mode that the graph of a program in this mode cannot follow."""
+    for path, module in guards.stateful:
         if module.training and not training:
             raise _in_training(path)
-    for path, module in watched.modal:
+    for path, module in guards.modal:
         if module.training != training:
             raise _in_another_mode(path, module)
 
 
-def refuse_unheeded_settings(root: nn.Module, watched: Watched) -> None:
-    """Refuse settings of a program's modules that are not those which its graphs have."""
-    for path, module, settings in watched.set:
+def refuse_changed_settings(root: nn.Module, guards: ModuleGuards) -> None:
+    """Refuse settings of modules that changed since the graphs were traced."""
+    for path, module, settings in guards.settings:
         now = (root if module is None else module).__dict__
         for name, value in settings.items():
             given = now.get(name, value)

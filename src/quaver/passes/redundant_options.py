@@ -1,4 +1,4 @@
-"""What the reference's scripts say at every step: taken where it is so anyway, refused in words where it is not."""
+"""Redundant options: the reference's scripts repeat them at every step. They are accepted if they agree with the program."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -25,9 +25,9 @@ SCOPE = Rule("None: a program holds its own tensors", lambda value: value is Non
 PLACE = Rule("None or a device, such as 'cpu': the one that the program is on", _is_place)
 
 
-def said_again(rule: Rule, words: str) -> Any:
-    """An option that changes nothing: it may say what is so anyway. A program's history leaves it out."""
-    return option(None, rule, words, repr=False)
+def redundant_option(rule: Rule, help: str) -> Any:
+    """An option that changes nothing; a program's history leaves it out."""
+    return option(None, rule, help, repr=False)
 
 
 def refuse_other_place(where: str, program: Program, scope: Any, place: Any) -> None:

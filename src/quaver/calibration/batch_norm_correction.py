@@ -3,7 +3,7 @@
 import torch
 from torch import fx
 
-from quaver.calibration.layers import own_tensor
+from quaver.calibration.calibrated_layer import own_tensor
 from quaver.calibration.moments import moments_of
 from quaver.calibration.sweep import Sweep
 from quaver.graph.nodes import argument

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from quaver.errors import InputError, StageError
 from quaver.pipeline import quant_aware
 from quaver.program import Program, Stage
-from quaver.program.batches import read_batch, split_batch
+from quaver.program.batch_inputs import read_batch, split_batch
 from quaver.quantizers import Quantizer
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -81,7 +81,7 @@ def on_its_device(program: Program, images: Tensor) -> Tensor:
 
 
 @contextmanager
-def said_of_images(who: str, images: Tensor) -> Iterator[None]:
+def image_error_context(who: str, images: Tensor) -> Iterator[None]:
     """What torch cannot compute is an error about the images that it was asked to compute with."""
     try:
         yield
