@@ -30,7 +30,7 @@ import quaver
 from measure import Rows, keep_to, machine, report
 from quaver import models
 from quaver.engines import installed
-from quaver.log_suppression import silenced
+from quaver.log_suppression import suppressed_logs
 from quaver.machine.cpu import cpu
 from quaver.measure.executed_layers import layers, products_in_int8
 from quaver.measure.latency import interleaved, summary
@@ -87,7 +87,7 @@ def export_float(model: torch.nn.Module, float_onnx: Path, float_xml: Path, size
     import openvino as ov
 
     draft = float_onnx.with_name("draft_float.onnx")
-    with silenced():
+    with suppressed_logs():
         torch.onnx.export(
             model,
             (torch.randn(2, 3, size, size),),

@@ -40,8 +40,8 @@ def table(kind, language=Language.ENGLISH):
 def words_of(kind, one):
     """What the table of a dataclass says in words of one of its options."""
     also = ", ".join(f"`{other}`" for other in one.metadata["also"])
-    words = one.metadata["words"] + (f" Also {also}." if also else "")
-    return [*([one.metadata["rule"].words] if kind in CONFIGS else []), words]
+    words = one.metadata["help"] + (f" Also {also}." if also else "")
+    return [*([one.metadata["rule"].description] if kind in CONFIGS else []), words]
 
 
 CONFIGS = (QuantConfig, QATConfig, CalibrationOptions)

@@ -33,7 +33,7 @@ def test_what_the_rules_allow_passes_in_silence(options):
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"mode": "fats"}, r"here: mode='fats': takes one of fast, slow\. Did you mean 'fast'\?"),
         ({"mode": 3}, r"here: mode=3: takes one of fast, slow\."),
@@ -61,8 +61,8 @@ def test_what_the_rules_allow_passes_in_silence(options):
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_a_problem_is_told_as_place_fact_and_way_out(options, words):
-    with pytest.raises(ConfigError, match=f"^{words}$"):
+def test_a_problem_is_told_as_place_fact_and_way_out(options, message):
+    with pytest.raises(ConfigError, match=f"^{message}$"):
         check("here", options, RULES)
 
 

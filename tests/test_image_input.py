@@ -57,7 +57,7 @@ def test_other_images_are_refused_in_words():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"mean": MEAN, "std": (0.2, 0.2)}, "mean has 3 numbers and std 2"),
         ({"mean": MEAN, "std": (0.2, 0.2, 0.0)}, "std=.*takes a number above 0 for each channel"),
@@ -69,8 +69,8 @@ def test_other_images_are_refused_in_words():
         ({"mean": (0.5,), "std": (0.5,), "color": "BGR"}, "BGR.* three channels"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(options, words):
-    with pytest.raises(ConfigError, match=words):
+def test_what_cannot_be_is_refused_in_words(options, message):
+    with pytest.raises(ConfigError, match=message):
         quaver.ImageInput(**options)
 
 

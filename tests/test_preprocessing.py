@@ -23,7 +23,7 @@ def test_it_survives_json_which_says_what_follows_from_it():
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "message"),
     [
         ({"size": 8}, "size=.*takes height and width"),
         ({"size": (8, 0)}, "size=.*takes height and width"),
@@ -33,10 +33,10 @@ def test_it_survives_json_which_says_what_follows_from_it():
         ({"std": (1.0, 1.0)}, "mean has 3 numbers and std 2"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(changes, words):
+def test_what_cannot_be_is_refused_in_words(changes, message):
     options = {"size": (8, 8), "mean": (0.5,) * 3, "std": (0.5,) * 3} | changes
 
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=message):
         quaver.Preprocessing(**options)
 
 

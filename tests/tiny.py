@@ -77,7 +77,7 @@ class Heard(Listener):
     def evaluated(self, line):
         self.evaluations.append(line)
 
-    def said(self, words):
+    def notified(self, words):
         self.words.append(words)
 
 

@@ -16,7 +16,7 @@ _SHOWN = 200
 class Rule:
     """What an option may be: in words, as a test, and, where it is one of a few, which."""
 
-    words: str
+    description: str
     allows: Callable[[Any], bool]
     choices: tuple[str, ...] = ()
 
@@ -32,14 +32,14 @@ class NameIn(Rule):
     def __init__(self, table: Mapping[str, Any]) -> None:
         object.__setattr__(self, "now", lambda: one_of(*table))
 
-    words = property(lambda self: self.now().words)  # type: ignore[assignment]
+    description = property(lambda self: self.now().description)  # type: ignore[assignment]
     allows = property(lambda self: self.now().allows)  # type: ignore[assignment]
     choices = property(lambda self: self.now().choices)  # type: ignore[assignment]
 
 
 def or_none(rule: Rule) -> Rule:
     """What the rule allows, or None."""
-    return Rule(f"None or {rule.words}", lambda value: value is None or rule.allows(value), rule.choices)
+    return Rule(f"None or {rule.description}", lambda value: value is None or rule.allows(value), rule.choices)
 
 
 def boolean() -> Rule:
@@ -79,9 +79,9 @@ def number(low: float = 0.0, high: float | None = None) -> Rule:
     return Rule(description, allows)
 
 
-def text(words: str = "text") -> Rule:
+def text(description: str = "text") -> Rule:
     """A string, which may be empty."""
-    return Rule(words, lambda value: isinstance(value, str))
+    return Rule(description, lambda value: isinstance(value, str))
 
 
 def texts() -> Rule:
@@ -133,7 +133,7 @@ def problems(where: str, options: Mapping[str, Any], rules: Mapping[str, Rule]) 
             wrong.append(f"{where}: has no key {shown(key)}.{nearest(key, rules)} Known keys: {', '.join(sorted(rules))}.")
         elif not rules[key].allows(value):
             hint = _nearest_value(value, rules[key])
-            wrong.append(f"{where}: {key}={shown(value)}: takes {rules[key].words}.{hint}")
+            wrong.append(f"{where}: {key}={shown(value)}: takes {rules[key].description}.{hint}")
     return wrong
 
 

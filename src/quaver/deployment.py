@@ -14,9 +14,9 @@ from quaver.program import Program, Stage
 from quaver.program.storage import save
 
 
-def warn(words: str) -> None:
+def warn(message: str) -> None:
     """Tell someone who calls from Python."""
-    warnings.warn(words, QuaverWarning, stacklevel=3)
+    warnings.warn(message, QuaverWarning, stacklevel=3)
 
 
 def write_tree(
@@ -74,9 +74,9 @@ This is the float model, as it was before quantization, for the engines that run
 """
 
 
-def _explain(folder: Path, words: str) -> None:
+def _explain(folder: Path, text: str) -> None:
     with writing(folder, "What was there is untouched."):
-        write_atomically(folder / "README.txt", words.encode())
+        write_atomically(folder / "README.txt", text.encode())
 
 
 def without_mobile_file(folder: Path) -> str:

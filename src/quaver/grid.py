@@ -15,9 +15,9 @@ class Grid:
     A signed grid is symmetric (−127 … 127 at 8 bits: −128 is left out, so that a tensor and its negative round alike).
     With ``narrow=False`` it is the grid of an engine's activations: the whole two's complement range (−128 … 127), and a
     step of 16 significant bits (see `quaver.quantizers.arithmetic.scale_of`). An unsigned grid spends all its integers on
-    what is not negative (0 … 255), for tensors behind a ReLU. ``ends`` keeps to some of the integers: a user's own quantizer
-    may leave out the smallest, or stop before the largest. Of a tensor that hardly goes below zero, they may be 256 others
-    (−20 … 235): it is then asymmetric.
+    what is not negative (0 … 255), for tensors behind a ReLU. ``bounds`` keeps to some of the integers: a user's own
+    quantizer may leave out the smallest, or stop before the largest. For a tensor that hardly goes below zero they may be
+    256 others (−20 … 235): the grid is then asymmetric.
 
     >>> Grid(8).high, Grid(8, signed=False).high, Grid(4).low, Grid(4, narrow=False).low
     (127, 255, -7, -8)
@@ -26,7 +26,7 @@ class Grid:
     bits: int = 8
     signed: bool = True
     narrow: bool = True
-    ends: tuple[int, int] | None = None
+    bounds: tuple[int, int] | None = None
     low: int = field(init=False, repr=False, compare=False)
     high: int = field(init=False, repr=False, compare=False)
 
@@ -45,7 +45,7 @@ class Grid:
             raise ConfigError(f"bits={self.bits!r}: a quantizer takes {BITS[0]} to {BITS[-1]} bits.")
         high = (1 << (self.bits - 1 if self.signed else self.bits)) - 1
         low = 0 if not self.signed else -high if self.narrow else -high - 1
-        for name, end in zip(("low", "high"), self.ends or (low, high), strict=True):
+        for name, end in zip(("low", "high"), self.bounds or (low, high), strict=True):
             object.__setattr__(self, name, end)
 
 
@@ -57,4 +57,4 @@ def asymmetric_grid(zero_point: int) -> Grid:
     """
     if not isinstance(zero_point, int) or not 0 < zero_point < 128:
         raise ConfigError(f"zero_point={zero_point!r}: an asymmetric grid takes 1 to 127.")
-    return Grid(BYTE, narrow=False, ends=(-zero_point, 255 - zero_point))
+    return Grid(BYTE, narrow=False, bounds=(-zero_point, 255 - zero_point))

@@ -18,7 +18,7 @@ BYTES = 256  # values that a pixel can have
 _UNITS = (255, 1)
 
 
-def _numbers(words: str, allows: Any = math.isfinite) -> Rule:
+def _numbers(description: str, allows: Any = math.isfinite) -> Rule:
     """A number for each channel."""
 
     def fits(values: Any) -> bool:
@@ -26,7 +26,7 @@ def _numbers(words: str, allows: Any = math.isfinite) -> Rule:
             isinstance(value, int | float) and not isinstance(value, bool) and allows(value) for value in values
         )
 
-    return Rule(f"{words} for each channel, such as (0.5, 0.5, 0.5)", fits)
+    return Rule(f"{description} for each channel, such as (0.5, 0.5, 0.5)", fits)
 
 
 _RULES = {

@@ -18,7 +18,7 @@ def without_logs(up_to: int = logging.WARNING) -> Iterator[None]:
 
 
 @contextmanager
-def silenced() -> Iterator[None]:
+def suppressed_logs() -> Iterator[None]:
     """Suppress logs and warnings up to the level of a warning; errors are still raised."""
     with without_logs(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

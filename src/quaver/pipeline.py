@@ -236,7 +236,7 @@ def convert(
 
 
 def _refuse_other_config(program: Program, settings: QuantConfig) -> None:
-    said = shared_options(settings, QuantizationTransformPass) | {"quantize_activations": not settings.quant_weight_only}
-    refuse_other_options("convert", program, said)
+    options = shared_options(settings, QuantizationTransformPass) | {"quantize_activations": not settings.quant_weight_only}
+    refuse_other_options("convert", program, options)
     types = settings.quantize_op_types
     refuse_fewer_types("convert", program, "quantize_op_types", types, WITH_WEIGHT | WITHOUT_WEIGHT)

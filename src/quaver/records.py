@@ -10,7 +10,7 @@ from typing import Any, NewType, get_args, get_origin, get_type_hints
 Figure = NewType("Figure", float)
 """A number that may be NaN or infinite; an integer stays one, so that it is written as it was read."""
 
-_WORDS = {int: "a whole number", str: "a text", bool: "true or false", type(None): "null"}
+_DESCRIPTIONS = {int: "a whole number", str: "a text", bool: "true or false", type(None): "null"}
 _SEVERAL = {list: list, tuple: tuple, frozenset: frozenset}
 _SIZES = 1 << 63  # what a whole number that counts something lies below
 
@@ -41,7 +41,7 @@ def decoded(kind: Any, value: Any, place: str = "") -> Any:
         number = isinstance(value, float) or (type(value) is int and abs(value) < _SIZES)
         _expect(number and (kind is Figure or math.isfinite(value)), place, "a finite number", value)
         return value if kind is Figure else float(value)
-    _expect(type(value) is kind and (kind is not int or abs(value) < _SIZES), place, _WORDS[kind], value)
+    _expect(type(value) is kind and (kind is not int or abs(value) < _SIZES), place, _DESCRIPTIONS[kind], value)
     return value
 
 
@@ -71,6 +71,6 @@ def _record(kind: Any, value: Any, place: str) -> Any:
     return kind(**{name: decoded(hints[name], value[name], f"{place}.{name}".lstrip(".")) for name in given})
 
 
-def _expect(right: bool, place: str, words: str, value: Any) -> None:
+def _expect(right: bool, place: str, expected: str, value: Any) -> None:
     if not right:
-        raise MisfitError(f"{place or 'the content'} is {json.dumps(value)[:60]}, not {words}")
+        raise MisfitError(f"{place or 'the content'} is {json.dumps(value)[:60]}, not {expected}")

@@ -65,7 +65,7 @@ def changed(path, change):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         (lambda content: content.update(format="other"), "not an analysis"),
         (lambda content: content.update(version=2), "version 2 of the format"),
@@ -89,10 +89,10 @@ def changed(path, change):
         (lambda content: content["tensors"][0].update(rounded="yes"), "not true or false"),
     ],
 )
-def test_a_file_that_is_not_as_written_is_refused_with_the_place(file, change, words):
+def test_a_file_that_is_not_as_written_is_refused_with_the_place(file, change, message):
     changed(file, change)
 
-    with pytest.raises(StorageError, match=words):
+    with pytest.raises(StorageError, match=message):
         quaver.Analysis.load(file)
 
 

@@ -371,7 +371,7 @@ def test_custom_quantizers_are_analysed_with_the_range_that_was_seen(patterns, i
 
 
 @pytest.mark.parametrize(
-    ("batches", "options", "words"),
+    ("batches", "options", "message"),
     [
         ([], {}, "no batches were given"),
         (["images"], {}, "a batch is images"),
@@ -381,13 +381,13 @@ def test_custom_quantizers_are_analysed_with_the_range_that_was_seen(patterns, i
         ([torch.zeros(2, 3, 16, 16)], {"target_drop": 0.1}, "needs accuracies"),
     ],
 )
-def test_what_cannot_be_done_is_said(patterns, batches, options, words):
-    with pytest.raises(quaver.QuaverError, match=words):
+def test_what_cannot_be_done_is_said(patterns, batches, options, message):
+    with pytest.raises(quaver.QuaverError, match=message):
         quaver.analyze(patterns, batches, **options)
 
 
 @pytest.mark.parametrize(
-    ("labels", "words"),
+    ("labels", "message"),
     [
         (torch.eye(10)[:4], r"these have the shape \[4, 10\]. Of one-hot labels, give labels.argmax\(1\)"),
         (torch.zeros(3), r"4 images and labels of shape \[3\]. Give each image a label"),
@@ -395,8 +395,8 @@ def test_what_cannot_be_done_is_said(patterns, batches, options, words):
         (["cat", "dog", "cat", "dog"], "a pair of tensors, images and labels; this one is not"),
     ],
 )
-def test_labels_that_are_not_one_per_image_are_refused(patterns, images, labels, words):
-    with pytest.raises(quaver.QuaverError, match=words):
+def test_labels_that_are_not_one_per_image_are_refused(patterns, images, labels, message):
+    with pytest.raises(quaver.QuaverError, match=message):
         quaver.analyze(patterns, [(images, labels)], sensitivity_images=4)
 
 

@@ -258,7 +258,7 @@ def test_rounding_by_output_finds_what_trying_everything_finds(sign, found):
 
 
 @torch.no_grad()
-def test_rounding_by_output_keeps_pairs_from_overflowing():
+def test_rounding_by_output_range_prevents_saturation_from_overflowing():
     layer, products = layer_and_products({"weight_bits": 8}, outputs=32)
     before = layer.weight.clone()
 

@@ -140,18 +140,18 @@ def test_without_a_file_it_is_said_that_nothing_was_kept(program, data):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["nowhere.bin"], "no data set of this name. Known: digits"),
         (["digits", "--target-drop", "0.01"], "--sensitivity 512"),
         (["digits", "--json", "/dev/null/analysis.json", "--batch-num", "1"], "could not be written"),
     ],
 )
-def test_what_cannot_be_done_is_one_message_and_exit_code_2(program, arguments, words):
+def test_what_cannot_be_done_is_one_message_and_exit_code_2(program, arguments, message):
     done = run(program, *arguments)
 
     assert done.exit_code == 2
-    assert words in done.output
+    assert message in done.output
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path):
@@ -188,7 +188,7 @@ def test_a_model_takes_a_data_file_and_its_classes(data, weights):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ([], "name a program's folder, or a model: --model NAME --pretrained_fp32_model"),
         (["--model", "resnet20"], "--model resnet20: give its weights, too"),
@@ -197,11 +197,11 @@ def test_a_model_takes_a_data_file_and_its_classes(data, weights):
         (["--model", "resnet20", "--class_dim", "x"], "class_dim='x': takes a whole number"),
     ],
 )
-def test_a_model_that_is_named_by_halves_is_said(weights, arguments, words):
+def test_a_model_that_is_named_by_halves_is_said(weights, arguments, message):
     done = run(*(word.format(weights=weights) for word in arguments))
 
     assert done.exit_code == 2
-    assert words in " ".join(done.output.split())
+    assert message in " ".join(done.output.split())
 
 
 def test_sensitivity_of_a_program_without_float_layers_names_the_flags_that_lead_there(program, tmp_path):
@@ -294,7 +294,7 @@ def test_an_image_shape_goes_before_the_programs(program, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         (["digit"], "Did you mean 'digits'?"),
         (["--dataset", "cifar"], "dataset='cifar': takes one of auto, digits, cifar10"),
@@ -306,11 +306,11 @@ def test_an_image_shape_goes_before_the_programs(program, tmp_path):
         (["--dataset", "cifar10", "--data_dir", "{empty}"], "{empty}"),
     ],
 )
-def test_data_that_is_not_there_or_named_twice_is_said(program, data, tmp_path, arguments, words):
+def test_data_that_is_not_there_or_named_twice_is_said(program, data, tmp_path, arguments, message):
     (tmp_path / "empty").mkdir()
     places = {"data": data, "empty": tmp_path / "empty"}
 
     done = run(program, *(word.format(**places) for word in arguments))
 
     assert done.exit_code == 2
-    assert words.format(**places) in done.output.replace("\n", "")
+    assert message.format(**places) in done.output.replace("\n", "")

@@ -221,7 +221,7 @@ def test_a_profile_has_the_time_by_type_for_float_and_int8(place):
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
         (["none.onnx"], "none.onnx: there is no such file"),
         (["."], "expected one model"),
@@ -239,11 +239,11 @@ def test_a_profile_has_the_time_by_type_for_float_and_int8(place):
         ([], "Missing argument"),
     ],
 )
-def test_a_wrong_call_is_a_message_and_exit_code_2(place, args, words):
+def test_a_wrong_call_is_a_message_and_exit_code_2(place, args, message):
     done = bench(*args)
 
     assert done.exit_code == 2
-    assert words in re.sub(r"[\s│]+", " ", done.stderr)
+    assert message in re.sub(r"[\s│]+", " ", done.stderr)
     assert "Traceback" not in done.output
 
 

@@ -191,7 +191,7 @@ def test_wrong_lines_are_reported_before_any_work(place):
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
         (("none", "list.txt", "out.bin"), "none: this is not a folder"),
         (("list.txt", "images", "out.bin"), "list.txt: this is not a folder"),
@@ -208,11 +208,11 @@ def test_wrong_lines_are_reported_before_any_work(place):
         (("images", "list.txt"), "out"),
     ],
 )
-def test_a_wrong_call_is_a_message_and_exit_code_2(place, args, words):
+def test_a_wrong_call_is_a_message_and_exit_code_2(place, args, message):
     done = CliRunner().invoke(app, ["convert-data", *args])
 
     assert done.exit_code == 2
-    assert words in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.output
     assert sorted(os.listdir()) == ["images", "list.txt"]
 

@@ -79,7 +79,7 @@ def test_the_ops_that_run_in_int8_are_chosen_at_conversion_with_the_references_f
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         (["--fp32_model_save_path=x"], "leave the float model, in fp32/"),
         (["--op_ids_to_skip=3"], "--not_quant_pattern"),
@@ -87,11 +87,11 @@ def test_the_ops_that_run_in_int8_are_chosen_at_conversion_with_the_references_f
         ([], "give PROGRAM or --quant_model_path: quaver convert PROGRAM OUT"),
     ],
 )
-def test_a_conversion_that_cannot_be_is_refused_in_words(flags, words):
+def test_a_conversion_that_cannot_be_is_refused_in_words(flags, message):
     done = run("convert", *flags)
 
     assert done.exit_code == 2
-    assert words in " ".join(done.output.split())
+    assert message in " ".join(done.output.split())
 
 
 def test_where_a_file_for_an_engine_lies_beside_the_program_the_engine_runs_it(tree, tmp_path):

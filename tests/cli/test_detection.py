@@ -119,7 +119,7 @@ def test_a_detector_trains_as_detectors_do_unless_told_otherwise(shapes, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         (["--label_smoothing", "0.1"], "label_smoothing: is for classification, and voc is detection"),
         (["--distill", "0.5"], "distill: learning from the float model's outputs is for classification"),
@@ -128,9 +128,9 @@ def test_a_detector_trains_as_detectors_do_unless_told_otherwise(shapes, tmp_pat
         (["--model", "resnet20"], "one is for detection, the other is not"),
     ],
 )
-def test_what_does_not_go_with_detection_is_refused(shapes, tmp_path, flags, words):
+def test_what_does_not_go_with_detection_is_refused(shapes, tmp_path, flags, message):
     done = run("quantize", "--data_dir", shapes, *MODEL, *flags, "--model_save_dir", tmp_path / "out")
 
     assert done.exit_code == 2
-    assert words in done.output
+    assert message in done.output
     assert not (tmp_path / "out").exists()

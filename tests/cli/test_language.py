@@ -107,7 +107,7 @@ def test_a_text_is_broken_between_characters_and_in_front_of_no_stop(width):
 
 
 @pytest.mark.parametrize(
-    ("words", "environment"),
+    ("message", "environment"),
     [
         (["--help"], {"LANG": "zh_CN.UTF-8"}),
         (["--help"], {"LC_MESSAGES": "zh_CN.UTF-8"}),
@@ -119,12 +119,12 @@ def test_a_text_is_broken_between_characters_and_in_front_of_no_stop(width):
         ([], {"LANG": "zh_CN.UTF-8"}),
     ],
 )
-def test_chinese_is_what_the_locale_says_or_the_flag(words, environment):
-    assert "面向 PyTorch 视觉模型的量化感知训练" in run(*words, **environment).output
+def test_chinese_is_what_the_locale_says_or_the_flag(message, environment):
+    assert "面向 PyTorch 视觉模型的量化感知训练" in run(*message, **environment).output
 
 
 @pytest.mark.parametrize(
-    ("words", "environment"),
+    ("message", "environment"),
     [
         (["--help"], {}),
         (["--help"], {"LANG": "fr_FR.UTF-8"}),
@@ -135,11 +135,11 @@ def test_chinese_is_what_the_locale_says_or_the_flag(words, environment):
         (["--help", "--lang=en"], {"LANG": "zh_CN.UTF-8"}),
     ],
 )
-def test_help_is_english_otherwise(words, environment):
+def test_help_is_english_otherwise(message, environment):
     before = run("--help").output
 
     assert "Quantization-aware training" in before
-    assert run(*words, **environment).output == before
+    assert run(*message, **environment).output == before
 
 
 def test_a_screen_without_chinese_characters_has_english_unless_told_otherwise():

@@ -292,24 +292,24 @@ def test_a_model_with_fewer_classes_than_labels_is_refused(place):
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
         (("--batch_size", "5"), "takes batches of 4, not of 5. Use --batch_size 4."),
         (("--batch_size", "4"), "of 23 images 3 are left over. Export it for batches of any size, or leave them out with"),
     ],
 )
-def test_a_model_for_batches_of_one_size_says_so(place, args, words):
+def test_a_model_for_batches_of_one_size_says_so(place, args, message):
     model("fixed.onnx", batch=4)
 
     done = run(*args, model="fixed.onnx")
 
     assert done.exit_code == 2
-    assert words in done.stderr
+    assert message in done.stderr
     assert figures("--batch_size", "4", "--batch_num", "5", model="fixed.onnx")["images"] == 20
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "message"),
     [
         (("--infer_data", "none.bin"), "none.bin: there is no such file"),
         (("--infer_data", "model.onnx"), "no data file"),
@@ -326,11 +326,11 @@ def test_a_model_for_batches_of_one_size_says_so(place, args, words):
         (("--batch_size", "many"), "--batch_size"),
     ],
 )
-def test_a_wrong_call_is_a_message_and_exit_code_2(place, args, words):
+def test_a_wrong_call_is_a_message_and_exit_code_2(place, args, message):
     done = run(*args)
 
     assert done.exit_code == 2
-    assert words in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.output
 
 

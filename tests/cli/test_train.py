@@ -586,14 +586,14 @@ def test_converting_again_leaves_files_that_take_bytes(quantized, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "words"),
+    ("flags", "message"),
     [
         (["--image_color", "BGR"], "image_color: says what bytes are. Give --image_layout, too."),
         (["--image_layout", "NHWC", "--target", "tensorrt"], "files for TensorRT take float tensors. Leave it out."),
     ],
 )
-def test_bytes_that_cannot_be_are_refused_before_training(tmp_path, flags, words):
+def test_bytes_that_cannot_be_are_refused_before_training(tmp_path, flags, message):
     done = run("quantize", *SMALL, *flags, "--model_save_dir", tmp_path)
 
     assert done.exit_code == 2
-    assert words in done.output
+    assert message in done.output

@@ -30,7 +30,7 @@ def test_every_default_keeps_to_its_own_rule(kind):
 
 @pytest.mark.parametrize("kind", [Recipe, Phase, QuantPhase])
 def test_every_option_says_what_it_does_in_a_sentence(kind):
-    words = [one.metadata["words"] for one in options_of(kind).values()]
+    words = [one.metadata["help"] for one in options_of(kind).values()]
 
     assert words
     assert all(sentence.endswith(".") for sentence in words)
@@ -93,7 +93,7 @@ def test_every_problem_is_reported_at_once_each_with_its_place_and_the_nearest_w
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("model: a\nmodel: b\n", "the key 'model' stands twice"),
         ("model: [\n", "is not YAML"),
@@ -101,8 +101,8 @@ def test_every_problem_is_reported_at_once_each_with_its_place_and_the_nearest_w
         ("train: 7\n", "train: takes a table of options"),
     ],
 )
-def test_a_file_that_is_no_recipe_is_refused_by_name(written, text, words):
-    with pytest.raises(ConfigError, match=f"recipe.yaml: .*{words}"):
+def test_a_file_that_is_no_recipe_is_refused_by_name(written, text, message):
+    with pytest.raises(ConfigError, match=f"recipe.yaml: .*{message}"):
         load_recipe(written(text), {}, "train")
 
 

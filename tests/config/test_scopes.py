@@ -23,15 +23,15 @@ def eager_path(config):
 
 @pytest.mark.parametrize("path", [graph_path, eager_path])
 @pytest.mark.parametrize(
-    ("config", "words"),
+    ("config", "message"),
     [
         ({"not_quant_pattern": ["clasifier"]}, "not_quant_pattern: 'clasifier' is in no layer's name.* mean 'classifier'"),
         ({"layer_bits": {"^stem$": 4}}, r"layer_bits: '\^stem\$' is in no layer's name, so it changes nothing"),
     ],
     ids=["not_quant_pattern", "layer_bits"],
 )
-def test_a_pattern_that_is_nowhere_is_warned_of_where_it_was_given(path, config, words):
-    with pytest.warns(QuaverWarning, match=words) as caught:
+def test_a_pattern_that_is_nowhere_is_warned_of_where_it_was_given(path, config, message):
+    with pytest.warns(QuaverWarning, match=message) as caught:
         path(config)
 
     assert [warning.filename for warning in caught] == [__file__]

@@ -299,7 +299,7 @@ def test_help_lists_every_flag_with_its_default():
 
 
 @pytest.mark.parametrize(
-    ("flag", "words"),
+    ("flag", "message"),
     [
         ("--batchsize=3", "--batchsize=3: there is no such flag. Did you mean --batch_size?"),
         ("--zzz", "--zzz: there is no such flag. --help lists"),
@@ -324,8 +324,8 @@ def test_help_lists_every_flag_with_its_default():
         ("--json=/", "no file can be written there"),
     ],
 )
-def test_a_bad_flag_is_refused_in_words(model, data, flag, words):
-    assert words in refusal(*on(model, data, flag))
+def test_a_bad_flag_is_refused_in_words(model, data, flag, message):
+    assert message in refusal(*on(model, data, flag))
 
 
 def test_model_and_data_must_be_named(model, data):
@@ -344,7 +344,7 @@ def test_data_that_cannot_be_opened_are_refused(tmp_path, model):
 
 
 @pytest.mark.parametrize(
-    ("numbers", "words"),
+    ("numbers", "message"),
     [
         ((107, 3, 8, 8, 0), "0 classes; there must be at least 1"),
         ((107, 3, 8, 8, -5), "-5 classes; there must be at least 1"),
@@ -359,12 +359,12 @@ def test_data_that_cannot_be_opened_are_refused(tmp_path, model):
         ((1, 1, 1, 20755, 10), "which is 1 images with their labels and 4 bytes over"),
     ],
 )
-def test_a_header_that_does_not_fit_the_file_is_refused(tmp_path, model, numbers, words):
+def test_a_header_that_does_not_fit_the_file_is_refused(tmp_path, model, numbers, message):
     data = with_header(tmp_path / "data.bin", IMAGES, LABELS)
     content = data.read_bytes()
     data.write_bytes(content[:8] + struct.pack("<5q", *numbers) + content[48:])
 
-    assert words in refusal(*on(model, data))
+    assert message in refusal(*on(model, data))
 
 
 def test_a_reference_file_of_another_length_is_refused(tmp_path, model):

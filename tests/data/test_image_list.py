@@ -50,11 +50,11 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(("line", "words"), WRONG.items(), ids=[line[:9] for line in WRONG])
-def test_a_wrong_line_is_refused_with_its_number(path, line, words):
+@pytest.mark.parametrize(("line", "message"), WRONG.items(), ids=[line[:9] for line in WRONG])
+def test_a_wrong_line_is_refused_with_its_number(path, line, message):
     path.write_text(f"ok.jpg 1\n{line}\n")
 
-    with pytest.raises(DataError, match=rf"list\.txt: 1 wrong line:\n  line 2: .*{words}"):
+    with pytest.raises(DataError, match=rf"list\.txt: 1 wrong line:\n  line 2: .*{message}"):
         read_image_list(path, 10)
 
 

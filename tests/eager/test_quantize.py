@@ -47,8 +47,8 @@ def test_every_layer_type_is_quantized(net):
     assert quantized(net) == ["conv", "depthwise", "up", "line", "head"]
     axes = {name: net.get_submodule(name).weight_quantizer.axis for name in quantized(net)}
     assert axes == {"conv": 0, "depthwise": 0, "up": 1, "line": 0, "head": 0}
-    assert net.conv.weight_quantizer.pairs == 1
-    assert net.depthwise.weight_quantizer.pairs is None
+    assert net.conv.weight_quantizer.saturation_axis == 1
+    assert net.depthwise.weight_quantizer.saturation_axis is None
 
 
 @pytest.mark.parametrize(

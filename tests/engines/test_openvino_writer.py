@@ -14,7 +14,7 @@ from quaver.engines.openvino.writer import (
     ops,
     pad_apart,
     scale_apart,
-    weigh_apart,
+    unshare_weights,
 )
 from quaver.onnx.editing import array_of
 
@@ -141,7 +141,7 @@ def test_two_layers_with_one_weight_get_one_each():
         }"""
     )
 
-    weigh_apart(model.graph)
+    unshare_weights(model.graph)
 
     weights = [node(model, "DequantizeLinear", place).inputs[0] for place in (0, 1)]
     assert weights[0] is not weights[1]

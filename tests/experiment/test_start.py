@@ -363,7 +363,7 @@ def test_without_a_folder_the_data_set_is_digits():
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"init_from": "/no/analysis.json"}, "init_from='/no/analysis.json': /no/analysis.json: there is no such file"),
         ({"init_from": __file__}, "is damaged or was cut off"),
@@ -372,18 +372,18 @@ def test_without_a_folder_the_data_set_is_digits():
         ({"analysis": True}, "Give its weights with --pretrained_fp32_model"),
     ],
 )
-def test_an_analysis_that_cannot_be_started_from_is_a_problem_at_once(options, words):
+def test_an_analysis_that_cannot_be_started_from_is_a_problem_at_once(options, message):
     recipe = Recipe(quantize=QuantPhase(**options))
 
     found = recipe_problems(recipe, "quantize")
 
-    assert len(found) == (0 if words is None else 1)
-    assert words is None or words in found[0]
+    assert len(found) == (0 if message is None else 1)
+    assert message is None or message in found[0]
     assert recipe_problems(recipe, "train") == []  # which may well come before the analysis
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"lr_step_iters": (10,)}, "lr_step_iters=10: is for piecewise_decay"),
         ({"lr_step_epochs": (1, 2)}, "lr_step_epochs=1,2: is for piecewise_decay"),
@@ -395,11 +395,11 @@ def test_an_analysis_that_cannot_be_started_from_is_a_problem_at_once(options, w
         ({"pact_l2_decay": 0.0, "use_pact": True}, None),
     ],
 )
-def test_what_would_have_no_effect_is_a_problem_at_once(options, words):
+def test_what_would_have_no_effect_is_a_problem_at_once(options, message):
     found = recipe_problems(Recipe(quantize=QuantPhase(**options)), "quantize")
 
-    assert len(found) == (words is not None)
-    assert words is None or words in found[0]
+    assert len(found) == (message is not None)
+    assert message is None or message in found[0]
 
 
 def test_after_an_analysis_a_checkpoint_means_a_new_run(tmp_path, said):

@@ -158,7 +158,7 @@ def test_what_the_file_takes_is_said_when_it_is_given_something_else(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "words"),
+    ("options", "error", "message"),
     [
         ({"target": "litert"}, EngineError, "litert.*take float tensors.*openvino, onnx"),
         (
@@ -170,10 +170,10 @@ def test_what_the_file_takes_is_said_when_it_is_given_something_else(tmp_path):
         ({"image": quaver.ImageInput((0.5,), (0.5,))}, ConfigError, r"1 channels.*'input' \(None, 3, 8, 10\)"),
     ],
 )
-def test_what_cannot_be_written_is_refused_in_words(options, error, words, tmp_path, monkeypatch):
+def test_what_cannot_be_written_is_refused_in_words(options, error, message, tmp_path, monkeypatch):
     monkeypatch.setattr(type(ENGINES["litert"]), "takes_bytes", False)
     program = frozen(plain(), quaver.ImageInput(MEAN, STD), "openvino")
 
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         quaver.export(program, tmp_path, **{"image": quaver.ImageInput(MEAN, STD)} | options)
     assert not list(tmp_path.iterdir())

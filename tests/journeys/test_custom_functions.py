@@ -176,14 +176,14 @@ WRONG = {  # the function, and what is said of it
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize(
-    ("role", "words"), [("weight_preprocess_func", "preprocess function"), ("weight_quantize_func", "quantize function")]
+    ("role", "text"), [("weight_preprocess_func", "preprocess function"), ("weight_quantize_func", "quantize function")]
 )
-def test_a_function_that_misbehaves_is_named_at_first_use(wrong, mode, role, words, patterns, images):
+def test_a_function_that_misbehaves_is_named_at_first_use(wrong, mode, role, text, patterns, images):
     function, message = WRONG[wrong]
     qat = quaver.quant_aware(patterns, example_inputs=(images,), **{role: function})
     torch.nn.Module.train(qat, mode == "train")  # its own would say that no data was seen
 
-    with pytest.raises(ConfigError, match=message.format(words)):
+    with pytest.raises(ConfigError, match=message.format(text)):
         qat(images)
 
 

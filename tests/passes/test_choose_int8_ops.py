@@ -93,9 +93,9 @@ def test_a_frozen_program_can_be_chosen_from_and_is_left_as_it_was(trained):
 
 
 @pytest.mark.parametrize(
-    ("types", "words"),
+    ("types", "message"),
     [(["conv4d"], "Did you mean 'conv"), (["concat"], "no op of these types was trained"), ([], "no op")],
 )
-def test_a_choice_that_leaves_nothing_is_refused(trained, types, words):
-    with pytest.raises(ConfigError, match=words):
+def test_a_choice_that_leaves_nothing_is_refused(trained, types, message):
+    with pytest.raises(ConfigError, match=message):
         quaver.convert(trained, quantized_ops=types)

@@ -84,7 +84,7 @@ def overflows(integers, axis):
 def test_the_axis_is_that_of_the_inputs_and_a_depthwise_filter_has_none(kind):
     layer, x, axis = layer_of(kind)
 
-    assert weight_quantizer(prepared_of(layer, x)).pairs == axis
+    assert weight_quantizer(prepared_of(layer, x)).saturation_axis == axis
 
 
 @pytest.mark.parametrize("kind", LAYERS)
@@ -165,7 +165,7 @@ def test_weights_are_left_alone_where_nothing_can_overflow_or_nobody_asks(config
     layer, x, axis = layer_of("conv")
     program = prepared_of(layer, x, **config)
 
-    assert weight_quantizer(program).pairs is None
+    assert weight_quantizer(program).saturation_axis is None
     assert overflows(frozen_integers(program), axis)
 
 
@@ -193,7 +193,7 @@ def test_the_bound_outlasts_a_save(tmp_path):
 
     restored = quaver.load(quaver.save(program, tmp_path))
 
-    assert weight_quantizer(restored).pairs == axis
+    assert weight_quantizer(restored).saturation_axis == axis
     assert torch.equal(restored.eval()(x), program.eval()(x))
 
 
@@ -204,7 +204,7 @@ def test_a_quantizer_of_the_users_own_is_not_bounded():
 
     quantizer = weight_quantizer(program)
     assert torch.equal(quantizer(layer.weight), layer.weight.sign() * 127)
-    assert quantizer.pairs is not None  # for convert, which says so
+    assert quantizer.saturation_axis is not None  # for convert, which says so
 
 
 def test_the_option_takes_true_and_false_only():

@@ -63,7 +63,7 @@ def test_nothing_of_it_is_kept(prepared):
 
     quantizers = [module for module in program.modules() if isinstance(module, ChannelWiseAbsMax)]
     assert len(quantizers) == 3
-    assert all(quantizer.handed is None for quantizer in quantizers)
+    assert all(quantizer.precomputed is None for quantizer in quantizers)
     assert set(program.state_dict()) == names
     assert_same_state(trained(copy.deepcopy(program), "1"), trained(program, "0"))
 

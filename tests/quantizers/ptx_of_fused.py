@@ -16,7 +16,7 @@ TARGET = GPUTarget("cuda", 90, 32)
 HALVES = {"x", "gradient", "result"}
 KINDS = {
     **dict.fromkeys(("scratch",), "*i32"),
-    **dict.fromkeys(("nonfinite", "table", "owners", "pairs"), "*i64"),
+    **dict.fromkeys(("nonfinite", "table", "owners", "neighbour_places"), "*i64"),
     **dict.fromkeys(("first", "second", "limit", "scale", "slopes", "thresholds"), "*fp32"),
     **dict.fromkeys(("count", "slot", "window", "inner", "channels"), "i32"),
     **dict.fromkeys(("rate", "high", "low", "pair_factor"), "fp32"),

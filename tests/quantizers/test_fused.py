@@ -215,7 +215,7 @@ def test_what_was_rounded_before_is_given_out_once_and_not_where_the_weight_chan
         first, second = quantizer(weight), quantizer(weight)
 
     assert len(launched) == 2 + written
-    assert quantizer.handed is None
+    assert quantizer.precomputed is None
     assert torch.equal(first, quantizer(weight))
     assert torch.equal(second, first)
 

@@ -9,7 +9,7 @@ from torch import nn
 from quaver.grid import Grid
 from quaver.quantizers import CustomQuantizer
 from quaver.quantizers.custom import as_module
-from quaver.quantizers.on_grid import OffGridError, clip_ends, common_step, staircase
+from quaver.quantizers.on_grid import OffGridError, clip_bounds, common_step, staircase
 
 ENGINE, UNSIGNED = Grid(8, narrow=False), Grid(8, signed=False, narrow=False)
 CPU = torch.device("cpu")
@@ -255,7 +255,7 @@ NO_CLIPS = {
 
 
 def clip_ends_of(function, grid):
-    return clip_ends(as_module(function), 0.1, grid, 4, CPU)
+    return clip_bounds(as_module(function), 0.1, grid, 4, CPU)
 
 
 @pytest.mark.parametrize("which", CLIPS)

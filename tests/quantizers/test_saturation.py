@@ -218,7 +218,7 @@ def test_only_grids_that_reach_the_bound_are_bounded(bits):
     grid = Grid(bits)
     largest = torch.full((2,), float(grid.high))
 
-    integers = quantize(largest, 1.0, grid, pairs=0)
+    integers = quantize(largest, 1.0, grid, saturation_axis=0)
 
     assert torch.equal(integers, torch.full((2,), 64.0) if bits == 8 else largest)
 
@@ -229,11 +229,11 @@ def test_the_forward_of_training_holds_the_bounded_integers(row):
     scale = torch.tensor(0.25)
     x = row * scale
 
-    rounded = fake_quantize(x, scale, Grid(8), pairs=0)
+    rounded = fake_quantize(x, scale, Grid(8), saturation_axis=0)
 
     expected = without_overflow(row, 0)
     assert torch.equal(rounded, expected * scale)
-    assert torch.equal(integers_with_gradient(x, scale, Grid(8), pairs=0), expected)
+    assert torch.equal(integers_with_gradient(x, scale, Grid(8), saturation_axis=0), expected)
 
 
 @pytest.mark.parametrize("pass_through", [False, True])
@@ -241,7 +241,7 @@ def test_the_gradient_passes_weights_that_were_bounded(pass_through):
     x = torch.tensor([127.0, 127.0, 100.0, 31.0, 5.0, -3.0], requires_grad=True)
     weights = torch.arange(1.0, 7.0)
 
-    (fake_quantize(x, torch.tensor(1.0), Grid(8), pass_through=pass_through, pairs=0) * weights).sum().backward()
+    (fake_quantize(x, torch.tensor(1.0), Grid(8), pass_through=pass_through, saturation_axis=0) * weights).sum().backward()
 
     assert torch.equal(x.grad, weights)
 
@@ -249,7 +249,7 @@ def test_the_gradient_passes_weights_that_were_bounded(pass_through):
 def test_integers_pass_the_gradient_of_weights_that_were_bounded():
     x = torch.tensor([63.5, 63.5, 100.0, 5.0], requires_grad=True)  # 127 steps, twice; 200, which saturate; 10
 
-    (integers_with_gradient(x, torch.tensor(0.5), Grid(8), pairs=0) * 0.5).sum().backward()
+    (integers_with_gradient(x, torch.tensor(0.5), Grid(8), saturation_axis=0) * 0.5).sum().backward()
 
     assert torch.equal(x.grad, torch.tensor([1.0, 1.0, 0.0, 1.0]))
 

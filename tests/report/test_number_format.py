@@ -4,7 +4,7 @@ from quaver.report.number_format import change, decibels, milliseconds, number, 
 
 
 @pytest.mark.parametrize(
-    ("made", "words"),
+    ("made", "message"),
     [
         (percent(0.96378), "96.38 %"),
         (percent(0.9999942), "> 99.99 %"),
@@ -24,12 +24,12 @@ from quaver.report.number_format import change, decibels, milliseconds, number, 
         (decibels(-3.14), "−3.1"),
     ],
 )
-def test_numbers_are_written_as_people_read_them(made, words):
-    assert made.replace("\u202f", " ") == words
+def test_numbers_are_written_as_people_read_them(made, message):
+    assert made.replace("\u202f", " ") == message
 
 
 @pytest.mark.parametrize(
-    ("words", "more_is_better", "style"),
+    ("message", "more_is_better", "style"),
     [
         ("+0.5", True, "better"),
         ("−0.5", True, "worse"),
@@ -38,5 +38,5 @@ def test_numbers_are_written_as_people_read_them(made, words):
         ("±0.0", False, "same"),
     ],
 )
-def test_a_change_is_coloured_by_its_sign_and_by_what_is_better(words, more_is_better, style):
-    assert change(words, more_is_better=more_is_better).style == style
+def test_a_change_is_coloured_by_its_sign_and_by_what_is_better(message, more_is_better, style):
+    assert change(message, more_is_better=more_is_better).style == style

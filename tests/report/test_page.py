@@ -59,18 +59,18 @@ def test_the_page_is_well_formed_and_names_are_given_once(text):
 
 
 @pytest.mark.parametrize(
-    ("overflowing", "words"),
+    ("overflowing", "message"),
     [
         ([], "x86 processors with VNNI and without"),
         (["stem", "head"], "without it, 2 layers overflow, 'stem' first"),
     ],
 )
-def test_the_page_says_where_the_files_are_safe_to_run(made, overflowing, words):
+def test_the_page_says_where_the_files_are_safe_to_run(made, overflowing, message):
     run = gather(made[1])
     assert "x86 processors" not in page([run])  # nothing was exported
     run.origins["int8/model.xml"] = {"full_range": overflowing}
 
-    assert words in unescape(page([run]))
+    assert message in unescape(page([run]))
 
 
 def test_the_page_needs_nothing_from_elsewhere(text):

@@ -28,7 +28,7 @@ def tensor(threshold, counts=(0, 9, 99), *, signed=True, start=-1.0, end=1.0):
 
 def marks(picture):
     """Where lines stand, across."""
-    return [float(place) for place in re.findall(r"M([-\d.]+) 0V", picture.marks)]
+    return [float(place) for place in re.findall(r"M([-\d.]+) 0V", picture.threshold_lines)]
 
 
 @pytest.mark.parametrize(

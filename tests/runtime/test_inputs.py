@@ -197,14 +197,14 @@ def test_inputs_are_given_by_position_by_name_or_as_a_dict(two):
 
 
 @pytest.mark.parametrize(
-    ("by_name", "words"),
+    ("by_name", "message"),
     [
         ({"image": 0, "scala": 0}, r"'scala'\. Did you mean 'scale'"),
         ({"image": 0}, "takes 2 inputs .* was given 1"),
     ],
 )
-def test_names_that_do_not_fit_are_refused_with_those_that_do(two, by_name, words):
-    with pytest.raises(InputError, match=words):
+def test_names_that_do_not_fit_are_refused_with_those_that_do(two, by_name, message):
+    with pytest.raises(InputError, match=message):
         two[1][0](by_name)
 
 

@@ -27,25 +27,26 @@ def split(batch: Any, who: str) -> tuple[Tensor, Tensor | None]:
 def labels_of(labels: Any, images: int, who: str) -> Tensor | None:
     """Labels as a tensor, one for each image."""
     try:
-        found = None if labels is None else torch.as_tensor(labels)
+        tensor = None if labels is None else torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"{who}: a batch is a pair of tensors, images and labels; this one is not: {error}.") from error
-    if found is not None and (found.dim() == 0 or len(found) != images):
-        shape = list(found.shape)
+    if tensor is not None and (tensor.dim() == 0 or len(tensor) != images):
+        shape = list(tensor.shape)
         raise InputError(f"{who}: a batch has {images} images and labels of shape {shape}. Give each image a label.")
-    return found
+    return tensor
 
 
 def example_call(model: nn.Module, batch: Any, who: str) -> Call:
     """How a batch calls the model, with copies of its first two images."""
     named = inspect.signature(model.forward).parameters.values()
-    needed = [one for one in named if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    positional = [parameter for parameter in named if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    needed = [parameter for parameter in positional if parameter.default is parameter.empty]
     takes = len(model.signature.tensors) if isinstance(model, Program) else max(1, len(needed))
     given, _ = split_batch(batch, takes, who)
     if isinstance(given, tuple):
         return tuple(_first_two(value) for value in given), {}
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in named)
-    names = [name for name in given if takes_any or name in {one.name for one in named}]
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in named)
+    names = [name for name in given if takes_any or name in {parameter.name for parameter in named}]
     return (), {name: _first_two(given[name]) for name in names}
 
 

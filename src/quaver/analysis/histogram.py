@@ -54,9 +54,9 @@ class Counts:
         counts = np.zeros(2 * PER_SIDE) if self.counts is None else self.counts.cpu().numpy().astype(np.float64)
         positive, negative = counts[:PER_SIDE], counts[PER_SIDE:]
         right, left = np.flatnonzero(positive[1:]) + 1, np.flatnonzero(negative[1:])[::-1] + 1
-        ends = edges()
-        low = np.concatenate([-ends[left + 1], ends[right]])
-        high = np.concatenate([-ends[left], ends[right + 1]])
+        bin_edges = edges()
+        low = np.concatenate([-bin_edges[left + 1], bin_edges[right]])
+        high = np.concatenate([-bin_edges[left], bin_edges[right + 1]])
         # many values may lie exactly at an end (a clamp, white pixels): spread over a bin, some would seem to lie beyond
         near = NARROWEST * (high - low)
         return Histogram(
@@ -129,9 +129,9 @@ class Histogram:
             points = np.stack([self.low, self.high], axis=1).ravel()
             reached = np.concatenate([[0.0], np.cumsum(self.counts)])
             sums = np.repeat(reached, 2)[1:-1]
-            marks = np.interp(np.linspace(start, end, bins + 1), points, sums)
-            marks[0], marks[-1] = 0.0, reached[-1]  # a bin may reach a little beyond the largest value
-            inside = np.diff(marks)
+            cumulative = np.interp(np.linspace(start, end, bins + 1), points, sums)
+            cumulative[0], cumulative[-1] = 0.0, reached[-1]  # a bin may reach a little beyond the largest value
+            inside = np.diff(cumulative)
         inside[min(int(-start / (end - start) * bins), bins - 1)] += self.zeros
         return [int(value) for value in np.rint(inside)]
 

@@ -116,8 +116,8 @@ def weights(program: Program) -> Iterator[WeightSite]:
         with torch.no_grad():
             integers, step = quantizer.integers(values)
             plain = quantize(values.float(), quantizer.per_channel(step, values), quantizer.grid)
-            changes_pairs = quantizer.pairs is not None and not isinstance(quantizer, CustomQuantizer)
-            bounded = float((plain != integers).float().mean()) if changes_pairs else 0.0
+            bounds_sums = quantizer.saturation_axis is not None and not isinstance(quantizer, CustomQuantizer)
+            bounded = float((plain != integers).float().mean()) if bounds_sums else 0.0
             rounded = integers * quantizer.per_channel(step, values)
             thresholds = quantizer.range_for(values, None)[0].detach()
             reach = (1 + 0.5 / quantizer.grid.high) * quantizer.per_channel(thresholds, values)

@@ -53,8 +53,8 @@ class Accumulator:
         self.batches += 1
         if not seen:
             return
-        ends = torch.stack([torch.stack([low, high]) for _, low, high, _ in seen]).tolist()
-        for (name, _, _, sample), (low, high) in zip(seen, ends, strict=True):
+        lows_and_highs = torch.stack([torch.stack([low, high]) for _, low, high, _ in seen]).tolist()
+        for (name, _, _, sample), (low, high) in zip(seen, lows_and_highs, strict=True):
             self._count(self.tallies[name], low, high, sample)
 
     def _count(self, tally: Tally, low: float, high: float, sample: Tensor) -> None:

@@ -35,7 +35,7 @@ TOGETHER = 32
 MEMORY = 2 << 30
 """Bytes for the tensors of all images that the sweep keeps at a time; where they do not fit, it sees fewer images."""
 
-LIVE = 4
+LIVE_TENSORS = 4
 """Tensors that are kept at a time, about, in each of the two networks."""
 
 
@@ -146,7 +146,7 @@ class _Calibration:
         for title, threshold in self.thresholds.items():
             give(self.program, self.seen[title], threshold)
         self._refuse_unseen()
-        some = max(1, MEMORY // (2 * LIVE * 4 * largest * TOGETHER))
+        some = max(1, MEMORY // (2 * LIVE_TENSORS * 4 * largest * TOGETHER))
         self.sweep = Sweep(self.program, copy.deepcopy(self.program), self.batches[:some])
         self.layers = {layer.node: layer for layer in layers_of(self.program)}
         total = len(self.program.graphs[EVAL].nodes)

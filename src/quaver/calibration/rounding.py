@@ -63,10 +63,10 @@ def _is_held(layer: CalibratedLayer, nearest: Tensor) -> Tensor:
     """Which weights must stay: those that the range comes from, by themselves or because of a neighbour (``pairs``)."""
     quantizer, weight = layer.quantizer, layer.weight.detach()
     held = torch.zeros_like(weight, dtype=torch.bool)
-    if quantizer.keeps_pairs:
+    if quantizer.range_prevents_saturation:
         sizes = weight.abs().flatten(1) if quantizer.axis == 0 else weight.abs().flatten()[None]
         held.view_as(sizes).scatter_(1, sizes.argmax(1, keepdim=True), True)
-    axis = quantizer.pairs
+    axis = quantizer.saturation_axis
     if axis is None or 2 * quantizer.grid.high <= LARGEST_SUM:
         return held
     count = nearest.shape[axis] // 2 * 2

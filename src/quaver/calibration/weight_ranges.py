@@ -37,7 +37,7 @@ def _with_threshold(quantizer: Quantizer, weight: Tensor, threshold: Tensor) -> 
     """The weight as it must be for its quantizer to have this threshold."""
     if isinstance(quantizer, LearnedStep):
         quantizer.step.copy_(threshold / quantizer.grid.high)
-    elif quantizer.keeps_pairs:  # the range follows from the weight
+    elif quantizer.range_prevents_saturation:  # the range follows from the weight
         limit = quantizer.per_channel(threshold, weight)
         return weight.clamp(-limit, limit)
     else:

@@ -107,7 +107,7 @@ def capture_modes(
         view(model),
         graphs,
         Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
-        traced=Traced(all_hooks(model), classes_in(model), modal.found(), settings_of(model, graphs.values())),
+        traced=Traced(all_hooks(model), classes_in(model), modal.paths(), settings_of(model, graphs.values())),
         attributes={name: value for name, value in vars(model).items() if not name.startswith("_")},
     )
     _add_constants(program, exported)
@@ -198,10 +198,10 @@ def _refuse_fixed_sides(model: nn.Module, tensors: list[Tensor], sides: list[tup
 def _inputs(
     model: nn.Module, leaves: list[Any], spec: pytree.TreeSpec, free: list[bool], sides: list[tuple[Side, ...]]
 ) -> tuple[Any, ...]:
-    names, marks, inputs = _input_names(model, spec), zip(free, sides, strict=True), []
+    names, free_axes, inputs = _input_names(model, spec), zip(free, sides, strict=True), []
     for leaf, name in zip(leaves, names, strict=True):
         if isinstance(leaf, Tensor):
-            is_free, own = next(marks)
+            is_free, own = next(free_axes)
             shape = [None if is_free and not axis else size for axis, size in enumerate(leaf.shape)]
             inputs.append(InputTensor(name, (*shape[: leaf.dim() - len(own)], *[None] * len(own)), leaf.dtype, own))
         else:

@@ -18,8 +18,8 @@ ANSWERS = {"isfinite": True, "isnan": False, "isinf": False, "isposinf": False, 
 COMBINED: dict[str, Callable[..., bool]] = {
     **dict.fromkeys(("all", "any", "bool", "__bool__", "item", "detach"), lambda answer: answer),
     **dict.fromkeys(("logical_not", "bitwise_not", "__invert__"), lambda answer: not answer),
-    **dict.fromkeys(("logical_or", "bitwise_or", "__or__"), lambda one, other: one or other),
-    **dict.fromkeys(("logical_and", "bitwise_and", "__and__"), lambda one, other: one and other),
+    **dict.fromkeys(("logical_or", "bitwise_or", "__or__"), lambda first, other: first or other),
+    **dict.fromkeys(("logical_and", "bitwise_and", "__and__"), lambda first, other: first and other),
 }
 """What becomes of such answers, by the function's name; given all answers that it reads."""
 
@@ -29,7 +29,7 @@ class FiniteBranches(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.known: dict[int, tuple[Tensor, bool]] = {}  # with the tensor, so that its number stays its own
+        self.answer_of: dict[int, tuple[Tensor, bool]] = {}  # with the tensor, so that its number stays its own
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Do what was asked, and note or give the answer where it is known."""
@@ -39,7 +39,7 @@ class FiniteBranches(TorchFunctionMode):
             return answer
         result = func(*args, **(kwargs or {}))
         if answer is not None and isinstance(result, Tensor):
-            self.known[id(result)] = (result, answer)
+            self.answer_of[id(result)] = (result, answer)
         return result
 
     def _answer(self, name: str, args: tuple[Any, ...]) -> bool | None:
@@ -47,6 +47,6 @@ class FiniteBranches(TorchFunctionMode):
             return ANSWERS[name]
         if name not in COMBINED:
             return None
-        answers = [self.known[id(value)][1] for value in args if id(value) in self.known]
+        answers = [self.answer_of[id(value)][1] for value in args if id(value) in self.answer_of]
         tensors = sum(isinstance(value, torch.Tensor) for value in args)
         return COMBINED[name](*answers) if answers and len(answers) == tensors else None

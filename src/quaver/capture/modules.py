@@ -48,20 +48,20 @@ class _Marking:
 
     def taken(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         for position, value in enumerate(args):
-            _mark(value, "takes", f"{self.call}/{position}")
+            _annotate_call(value, "takes", f"{self.call}/{position}")
 
     def given(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         for leaf in pytree.tree_leaves(output):
-            _mark(leaf, "gives" if leaf is output else "gives_part", self.call)
+            _annotate_call(leaf, "gives" if leaf is output else "gives_part", self.call)
         self.count += 1
 
 
-def _mark(value: Any, note: str, call: str) -> None:
+def _annotate_call(value: Any, note: str, call: str) -> None:
     """Leave a mark on the node of a tensor, where torch's own passes over a trace let it be."""
     mode = get_innermost_proxy_mode()
-    slot = get_proxy_slot(value, mode.tracer, None) if mode is not None and isinstance(value, Tensor) else None
-    if slot is not None:
-        meta = slot.proxy.node.meta
+    proxy_slot = get_proxy_slot(value, mode.tracer, None) if mode is not None and isinstance(value, Tensor) else None
+    if proxy_slot is not None:
+        meta = proxy_slot.proxy.node.meta
         meta["custom"] = {**meta.get("custom", {}), _KEY: [*meta.get("custom", {}).get(_KEY, []), (note, call)]}
 
 
@@ -122,7 +122,7 @@ class ModalModules:
     def __init__(self, graphs: Mapping[str, fx.Graph], places: Places) -> None:
         self.graphs, self.places = graphs, places
 
-    def found(self) -> frozenset[str]:
+    def paths(self) -> frozenset[str]:
         """Their paths; to be asked when ops have their names."""
         if len(self.graphs) < 2:
             return frozenset()

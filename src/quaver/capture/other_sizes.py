@@ -46,8 +46,8 @@ class OtherSizes:
     def sides(self) -> list[tuple[Side, ...]]:
         """Height and width of each input that is an image; none where they can only be as they were."""
         sides = [value.shape[-2:] if has_sides(value) else () for value in self.inputs]
-        both = [size for one in sides for size in one]
-        return [tuple(filter(None, (self._side(size, both) for size in one))) for one in sides]
+        both = [size for image_sides in sides for size in image_sides]
+        return [tuple(filter(None, (self._side(size, both) for size in image_sides))) for image_sides in sides]
 
     def _side(self, size: Any, both: list[Any]) -> Side | None:
         """One that may change by itself, or the other with it."""

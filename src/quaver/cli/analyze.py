@@ -118,7 +118,7 @@ def float_program(flags: dict[str, str], images: Images) -> "Program":
     return capture(model, (torch.zeros(1, *shape),))
 
 
-WORDS = ("layer", "type", "bits")
+TEXT_COLUMNS = ("layer", "type", "bits")
 NAME = 24
 """Letters of a layer's name that stand in one line, whatever columns that costs."""
 
@@ -136,7 +136,7 @@ def show_analysis(console: Console, analysis: "Analysis", rows: int) -> None:
         is_name = column == "layer"
         table.add_column(
             column,
-            justify="left" if column in WORDS else "right",
+            justify="left" if column in TEXT_COLUMNS else "right",
             overflow="fold" if is_name else "ellipsis",
             no_wrap=not is_name,
         )
@@ -146,8 +146,8 @@ def show_analysis(console: Console, analysis: "Analysis", rows: int) -> None:
     left_out = [column for column in (shown[0] if shown else ()) if column not in columns]
     if left_out:
         console.print(f"No room for {', '.join(left_out)}: a wider window has, and a file or a pipe.")
-    for name, words in analysis.not_finite().items():
-        console.print(f"[red]{escape(name)}[/]: {words}.")
+    for name, problem in analysis.not_finite().items():
+        console.print(f"[red]{escape(name)}[/]: {problem}.")
     if analysis.sensitivity is not None:
         summary = analysis.sensitivity
         console.print(

@@ -85,7 +85,7 @@ def run_bench(
     console.print(f"CPU: {cpu().words()}")
     rows = _raced(console, contenders, runners, sizes, warmup + rounds, partial(measure, rounds=rounds, warmup=warmup))
     for row in rows:
-        row |= _over_floats(row, rows, lambda one: one["median_ms"])
+        row |= _over_floats(row, rows, lambda row_of_float: row_of_float["median_ms"])
     show_latencies(console, rows, f"{_threads(threads)}, {rounds} rounds, in turns")
     throughputs: Rows = []
     if with_throughput:
@@ -93,7 +93,7 @@ def run_bench(
         race = partial(measure_throughput, streams=streams, rounds=turns)
         throughputs = _raced(console, contenders, runners, sizes, turns + 1, race)
         for row in throughputs:
-            row |= _over_floats(row, throughputs, lambda one: 1 / one["images_per_second"])
+            row |= _over_floats(row, throughputs, lambda row_of_float: 1 / row_of_float["images_per_second"])
         show_throughputs(console, throughputs, f"Throughput: streams of {_threads(threads)}, {turns} rounds, in turns")
     footprints = _footprints(console, contenders, rows, threads, with_memory)
     show_footprints(console, footprints)
@@ -239,14 +239,14 @@ def _footprints(console: Console, contenders: list[Contender], rows: Rows, threa
 
 
 def _profile(
-    console: Console, one: Contender, executed: list[ProfiledLayer], batch: int, with_layers: bool, with_totals: bool
+    console: Console, contender: Contender, executed: list[ProfiledLayer], batch: int, with_layers: bool, with_totals: bool
 ) -> dict[str, Any]:
     """What the engine says about one contender, shown and as a record."""
     int8, products = products_in_int8(executed)
-    record = one.facts() | {"batch": batch, "int8_products": int8, "products": products}
-    title = f"{one.name}, batch {batch}"
+    record = contender.facts() | {"batch": batch, "int8_products": int8, "products": products}
+    title = f"{contender.name}, batch {batch}"
     if with_layers:
-        gaps = findings(executed, one.engine, one.origin)
+        gaps = findings(executed, contender.engine, contender.origin)
         show_layers(console, title, executed)
         show_findings(console, gaps, int8, products)
         record["layers"] = [_layer(layer, name) for layer, name in zip(executed, titles(executed).values(), strict=True)]

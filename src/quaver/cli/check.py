@@ -22,7 +22,7 @@ from quaver.machine.cpu import cpu
 if TYPE_CHECKING:
     from quaver.measure.machine import Fact
 
-MARKS = {"yes": "[green]✓[/]", "no": "[dim]–[/]", "doubtful": "[yellow]?[/]"}
+STATUS_SYMBOLS = {"yes": "[green]✓[/]", "no": "[dim]–[/]", "doubtful": "[yellow]?[/]"}
 
 
 def check(
@@ -102,5 +102,7 @@ def show_machine(console: Console, facts: "list[Fact]") -> None:
         what = escape(f"{fact.name} {fact.found}".strip())
         remedy = f"[yellow]{escape(fact.remedy)}[/]" if fact.remedy else ""
         uses = "\n".join(part for part in (escape(fact.use), remedy) if part)
-        table.add_row(f"[bold]{title}[/]", MARKS[fact.state], what if fact.state == "yes" else f"[dim]{what}[/]", uses)
+        table.add_row(
+            f"[bold]{title}[/]", STATUS_SYMBOLS[fact.state], what if fact.state == "yes" else f"[dim]{what}[/]", uses
+        )
     console.print(table)

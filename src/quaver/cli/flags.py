@@ -77,13 +77,13 @@ def like_option(kind: type, name: str, panel: str) -> Any:
     option = options_of(kind)[name]
     switches = option.metadata["default"] is None or isinstance(option.metadata["default"], bool)
     flag = f"--{name}/--no_{name}" if switches else f"--{name}"
-    return typer.Option(flag, help=option.metadata["words"], rich_help_panel=panel)
+    return typer.Option(flag, help=option.metadata["help"], rich_help_panel=panel)
 
 
 def as_in_a_recipe(name: str, **changes: Any) -> Any:
     """A flag that means what it means to ``quaver quantize``, for a command that has only a few of them."""
     entry, panel = next((entry, panel) for other, entry, panel in _options("train") if other == name)
-    usual = {"help": entry.metadata["words"], "rich_help_panel": panel, "show_default": False}
+    usual = {"help": entry.metadata["help"], "rich_help_panel": panel, "show_default": False}
     return typer.Option(f"--{name}", **(usual | changes))
 
 
@@ -138,7 +138,7 @@ def _parameter(name: str, entry: "Field[Any]", panel: str) -> inspect.Parameter:
     kinds = {bool: "true|false", int: "NUMBER", float: "NUMBER", dict: "KEY=VALUE,…"}
     metavar = "|".join(rule.choices) if rule.choices and len(rule.choices) < 6 else kinds.get(type(default), "TEXT")
     others = entry.metadata["also"] if name not in FLOAT_FLAGS else ()
-    help_text = entry.metadata["words"] + (f" Also --{', --'.join(others)}." if others else "")
+    help_text = entry.metadata["help"] + (f" Also --{', --'.join(others)}." if others else "")
     values = rule.choices or (("true", "false") if isinstance(default, bool) else ())
     return _plain(name, help_text, panel, metavar, as_written(default), values)
 
@@ -155,7 +155,7 @@ def _with_parameters(
 
 
 def _plain(
-    name: str, words: str, panel: str, metavar: str = "PATH", shown: str = "", values: tuple[str, ...] = ()
+    name: str, help_text: str, panel: str, metavar: str = "PATH", shown: str = "", values: tuple[str, ...] = ()
 ) -> inspect.Parameter:
     """A flag that takes text. A shell completes to ``values``, or to files."""
 
@@ -164,7 +164,7 @@ def _plain(
 
     flag = typer.Option(
         f"--{name}",
-        help=words,
+        help=help_text,
         metavar=metavar,
         rich_help_panel=panel,
         show_default=shown or False,

@@ -59,8 +59,8 @@ class ImageFlags:
         ),
     ] = ""
 
-    def image(self, known: "Preprocessing | None") -> "ImageInput | None":
-        """How the file takes images; None where it takes tensors. Mean and std are those ``known``, unless given."""
+    def image(self, preprocessing: "Preprocessing | None") -> "ImageInput | None":
+        """How the file takes images; None where it takes tensors. Mean and std are those ``preprocessing``, unless given."""
         if self == ImageFlags():
             return None
         from quaver.image_input import ImageInput
@@ -70,8 +70,12 @@ class ImageFlags:
             "color": (self.image_color or "RGB").upper(),
             "size": _size(self.image_size),
         }
-        if known is not None and not (self.image_mean or self.image_std) and self.image_unit == ImageFlags.image_unit:
-            return known.image(**order)
+        if (
+            preprocessing is not None
+            and not (self.image_mean or self.image_std)
+            and self.image_unit == ImageFlags.image_unit
+        ):
+            return preprocessing.image(**order)
         mean, std = _numbers("--image_mean", self.image_mean), _numbers("--image_std", self.image_std)
         return ImageInput(mean, std, unit=self.image_unit, **order)
 

@@ -48,15 +48,15 @@ class Catalogue:
 
     def keys(self, sentence: str) -> list[str]:
         """The entries that a sentence is made of."""
-        key, filled_in = self._found(sentence)
+        key, filled_in = self._entry_of(sentence)
         return [key, *(inner for part in filled_in for inner in self.keys(part))] if key else []
 
     def _translated(self, sentence: str) -> str:
-        key, filled_in = self._found(sentence)
+        key, filled_in = self._entry_of(sentence)
         translation = self.entries.get(key, sentence)
         return translation.format(*map(self, filled_in)) if filled_in else translation
 
-    def _found(self, sentence: str) -> tuple[str, Sequence[str]]:
+    def _entry_of(self, sentence: str) -> tuple[str, Sequence[str]]:
         """The entry of a sentence, and what it is filled in with there."""
         if sentence in self.entries:
             return sentence, ()
@@ -89,23 +89,23 @@ def of_locale(environment: Mapping[str, str]) -> Language:
     ('zh', 'en')
     """
     locale = next((environment[name] for name in ("LC_ALL", "LC_MESSAGES", "LANG") if environment.get(name)), "")
-    wished = [] if locale in ("C", "POSIX") else [*environment.get("LANGUAGE", "").split(":"), locale]
-    codes = (re.split(r"[_.@-]", name)[0].lower() for name in wished)
+    candidates = [] if locale in ("C", "POSIX") else [*environment.get("LANGUAGE", "").split(":"), locale]
+    codes = (re.split(r"[_.@-]", name)[0].lower() for name in candidates)
     return next((Language(code) for code in codes if code in set(Language)), Language.ENGLISH)
 
 
-def lang_first(words: Sequence[str]) -> list[str]:
+def lang_first(arguments: Sequence[str]) -> list[str]:
     """A command line with its ``--lang`` in front, where it is known before help is asked for; alone, it asks for help.
 
     >>> lang_first(["quantize", "--help", "--lang", "zh"]), lang_first(["--lang=zh"]), lang_first(["test", "--", "--lang"])
     (['--lang', 'zh', 'quantize', '--help'], ['--lang=zh', '--help'], ['test', '--', '--lang'])
     """
-    end = words.index("--") if "--" in words else len(words)
-    for position, word in enumerate(words[:end]):
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    for position, word in enumerate(arguments[:end]):
         if word == "--lang" or word.startswith("--lang="):
             after = position + (2 if word == "--lang" else 1)
-            return [*words[position:after], *((*words[:position], *words[after:]) or ("--help",))]
-    return list(words)
+            return [*arguments[position:after], *((*arguments[:position], *arguments[after:]) or ("--help",))]
+    return list(arguments)
 
 
 def _chosen(context: typer.Context, language: Language | None) -> Language | None:

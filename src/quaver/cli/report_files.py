@@ -57,9 +57,9 @@ def fail_where_target_was_missed(console: Console, report: dict[str, Any]) -> No
         raise typer.Exit(1)
 
 
-def warn(words: str) -> None:
+def warn(message: str) -> None:
     """A line that stands out."""
-    progress_console().print(f"[yellow]warning:[/] {escape(words)}")
+    progress_console().print(f"[yellow]warning:[/] {escape(message)}")
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:

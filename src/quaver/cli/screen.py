@@ -59,9 +59,9 @@ class Screen(Listener):
         if self.lines:
             self._print(line.of_test_set())
 
-    def said(self, words: str) -> None:
+    def notified(self, message: str) -> None:
         """A sentence."""
-        self._print(words)
+        self._print(message)
 
-    def _print(self, words: str) -> None:
-        self.console.print(words, markup=False)
+    def _print(self, message: str) -> None:
+        self.console.print(message, markup=False)

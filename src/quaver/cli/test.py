@@ -199,5 +199,5 @@ def _shape(sizes: Iterable[int | None]) -> str:
     return "x".join("?" if size is None else str(size) for size in sizes)
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"

@@ -58,7 +58,7 @@ def run_quantize(flags: dict[str, str]) -> None:
         analysis = run.to_analysis() if looks and run.components.ranks.first else None
         report = {} if looks else trained_and_converted(run)
     if analysis is not None:
-        show_found(console, run, analysis)
+        show_analysis_result(console, run, analysis)
     if report:
         show_converted(console, run, report)
 
@@ -99,7 +99,7 @@ def show_converted(console: Console, run: TrainingRun, report: dict[str, Any]) -
     fail_where_target_was_missed(console, report)
 
 
-def show_found(console: Console, run: TrainingRun, analysis: Analysis) -> None:
+def show_analysis_result(console: Console, run: TrainingRun, analysis: Analysis) -> None:
     """What an analysis found, as a table and drawn, and how to go on."""
     folder, recipe = run.start.folder, run.components.recipe
     show_analysis(console, analysis, rows=20)
@@ -120,7 +120,7 @@ def carried_out(command: Command, flags: dict[str, str]) -> Iterator[TrainingRun
     # of several processes one may wait for the others, and hears of no signal till they come: it ends as torchrun has it
     stoppable = termination_as_interrupt() if ranks.world == 1 else nullcontext()
     with Screen(progress_console()) as screen, RunLock() as lock, stoppable:
-        begun = start(command, file, flags, checkpoint, screen.said, lock.take) if ranks.first else None
+        begun = start(command, file, flags, checkpoint, screen.notified, lock.take) if ranks.first else None
         begun = ranks.from_first(begun)
         assert begun is not None
         run = TrainingRun(begun, build_components(begun.recipe, ranks), listeners(begun, ranks, screen))

@@ -9,12 +9,12 @@ from quaver.checking import Rule, anything, check
 Kind = TypeVar("Kind", bound=type)
 
 
-def option(default: Any, rule: Rule, words: str, same_as: str = "", also: tuple[str, ...] = (), *, repr: bool = True) -> Any:
+def option(default: Any, rule: Rule, help: str, same_as: str = "", also: tuple[str, ...] = (), *, repr: bool = True) -> Any:
     """A field with a default, the rule its values keep to, and what it does in a sentence.
 
     ``also`` are other names of it, which scripts that people have call it by.
     """
-    metadata = {"default": default, "rule": rule, "words": words, "same_as": same_as, "also": also}
+    metadata = {"default": default, "rule": rule, "help": help, "same_as": same_as, "also": also}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, repr=repr, metadata=metadata)
@@ -66,7 +66,7 @@ class Checked:
 
 def lists_options(kind: Kind) -> Kind:
     """Let ``help`` of a dataclass say what each of its options does."""
-    lines = [f"    {name}: {entry.metadata['words']}" for name, entry in options_of(kind).items()]
+    lines = [f"    {name}: {entry.metadata['help']}" for name, entry in options_of(kind).items()]
     kind.__doc__ = "\n".join([f"{kind.__doc__ or ''}\n", *lines])
     return kind
 

@@ -68,7 +68,7 @@ def epoch_or_never() -> Rule:
 
 def _or_minus_one() -> Rule:
     positive = number()
-    return Rule(f"{positive.words}, or -1", lambda value: value == -1 or positive.allows(value))
+    return Rule(f"{positive.description}, or -1", lambda value: value == -1 or positive.allows(value))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ class QuantPhase(TargetOption, SharedOptions, Phase):
     act_quant_type: str = like(ActivationRange, "activation_quantize_type")
     wt_quant_type: str = like(WeightRange, "weight_quantize_type")
     layer_bits: dict[str, Any] = like(
-        SharedOptions, "layer_bits", default={}, words="Other bits for some layers, as stem=8,fc=8."
+        SharedOptions, "layer_bits", default={}, help="Other bits for some layers, as stem=8,fc=8."
     )
     quantize_op_types: tuple[str, ...] = like(QuantConfig, "quantize_op_types", default=())
     freeze_observers_epoch: int = option(

@@ -165,7 +165,7 @@ class BinaryWriter:
     def __enter__(self) -> "BinaryWriter":
         if is_stream(self.path):
             raise DataError(f"{self.path}: this is a device or a pipe. Name a file.")
-        with self._words():
+        with self._disk_errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file: BinaryIO = self._draft.__enter__()
         return self
@@ -176,7 +176,7 @@ class BinaryWriter:
             raise DataError(f"{self.path}: image {len(self)} has shape {image_chw.shape}, not {self.image_shape}.")
         if not 0 <= label < self.classes:
             raise DataError(f"{self.path}: image {len(self)} has label {label}, outside 0..{self.classes - 1}.")
-        with self._words():
+        with self._disk_errors():
             if not self.labels:
                 self._file.write(self._head())
             self._file.write(np.ascontiguousarray(image_chw, "<f4").data)
@@ -186,7 +186,7 @@ class BinaryWriter:
         if kind is not None:
             self._draft.__exit__(kind, error, trace)
             return
-        with self._words(), ExitStack() as stack:
+        with self._disk_errors(), ExitStack() as stack:
             stack.push(self._draft)
             self._finish()
 
@@ -203,7 +203,7 @@ class BinaryWriter:
         return _HEADER.pack(MAGIC, len(self), *self.image_shape, self.classes)
 
     @contextmanager
-    def _words(self) -> Iterator[None]:
+    def _disk_errors(self) -> Iterator[None]:
         """Turn an error of the disk into one of ours."""
         try:
             yield

@@ -18,8 +18,8 @@ def uniform(seed: int, epoch: int, indices: ArrayLike, count: int) -> NDArray[np
     >>> bool((uniform(0, 1, [5, 7], 3)[1] == uniform(0, 1, [7], 3)[0]).all())
     True
     """
-    key = _scrambled(_scrambled(_words([seed])) + _words([epoch]))
-    start = _scrambled(key + _words(indices))[:, None]
+    key = _scrambled(_scrambled(_as_uint64([seed])) + _as_uint64([epoch]))
+    start = _scrambled(key + _as_uint64(indices))[:, None]
     scrambled = _scrambled(start + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN)
     return (scrambled >> np.uint64(11)).astype(np.float64) * np.float64(2.0**-53)
 
@@ -29,7 +29,7 @@ def permutation(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
     return np.argsort(uniform(seed, epoch, np.arange(count), 1)[:, 0], kind="stable")
 
 
-def _words(numbers: ArrayLike) -> NDArray[np.uint64]:
+def _as_uint64(numbers: ArrayLike) -> NDArray[np.uint64]:
     return np.asarray(numbers, np.int64).astype(np.uint64)
 
 

@@ -73,18 +73,18 @@ class VocImages(ImageData):
         return torch.from_numpy(np.stack(images)), list(targets)
 
     def _read(self, index: int) -> tuple[NDArray[np.float32], Target]:
-        one, size = self.annotated[index], self.image_shape[1]
+        annotated, size = self.annotated[index], self.image_shape[1]
         (draws,) = self.draws([index], CROP_DRAWS)
         taken: list[tuple[float, float, float, float]] = []
 
         def cut(image: Image.Image) -> Image.Image:
             whole = (0.0, 0.0, float(image.width), float(image.height))
             part = crop_box(image.size, draws, SMALLEST) if self.augment else whole
-            taken.append(part if inside(one.target, part).any() else whole)
+            taken.append(part if inside(annotated.target, part).any() else whole)
             return image.resize((size, size), Image.Resampling.BILINEAR, taken[0])
 
-        image = normalized(read_pixels(one.path, cut))
-        target = cropped(one.target, taken[0], size)
+        image = normalized(read_pixels(annotated.path, cut))
+        target = cropped(annotated.target, taken[0], size)
         return mirrored(image, target) if self.augment and draws[4] < 0.5 else (image, target)
 
 

@@ -29,7 +29,7 @@ def average_precision(found: Sequence[Found], targets: Sequence[Target], classes
     with contextlib.redirect_stdout(io.StringIO()):  # it tells of every step
         truth, seen = COCO(), COCO()
         truth.dataset = _table(classes, len(targets), _objects(targets))
-        seen.dataset = _table(classes, len(targets), _findings(found))
+        seen.dataset = _table(classes, len(targets), _detection_rows(found))
         truth.createIndex()
         seen.createIndex()
         evaluation = COCOeval(truth, seen, "bbox")
@@ -62,9 +62,9 @@ def _objects(targets: Sequence[Target]) -> list[dict[str, Any]]:
     return annotations
 
 
-def _findings(found: Sequence[Found]) -> list[dict[str, Any]]:
+def _detection_rows(detections: Sequence[Found]) -> list[dict[str, Any]]:
     annotations: list[dict[str, Any]] = []
-    for image, seen in enumerate(found):
+    for image, seen in enumerate(detections):
         rows = zip(seen.boxes.numpy(), seen.labels.numpy(), seen.scores.numpy(), strict=True)
         for box, label, score in rows:
             annotations.append(_row(len(annotations), image, box, label) | {"score": float(score)})

@@ -1,4 +1,4 @@
-"""From a live model to a frozen program: traced with marks where its quantizers are, which then take their places."""
+"""From a model with quantized layers to a frozen program: traced with marker ops, which its quantizers then replace."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -35,10 +35,10 @@ from quaver.program.history import PassApplied
 from quaver.program.placements import Options
 from quaver.quantizers import Quantizer
 
-Marked = dict[str, tuple[Swapped, Quantizer | None]]
-"""For the key of each mark the layer that it stands in front of, and the quantizer of that input."""
-LIVE = "live"
-"""The key of a plan's options under which a live layer's own quantizer stands."""
+MarkedLayers = dict[str, tuple[Swapped, Quantizer | None]]
+"""For the key of each marker op, the layer that it stands in front of, and the quantizer of that input."""
+LAYER_QUANTIZER = "layer_quantizer"
+"""The key of a plan's options under which a layer's own quantizer stands."""
 
 
 def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, batches: Iterable[Any] = ()) -> Program:
@@ -49,30 +49,30 @@ def frozen_program(net: nn.Module, specs: list[InputSpec], config: QATConfig, ba
     refuse_later_parametrizations(net)
     for layer in swapped:
         layer.look_below_zero()
-    layers: Marked = {}
+    layers: MarkedLayers = {}
     device = next((tensor.device for tensor in (*net.parameters(), *net.buffers())), None)
     devices = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        with _marked(net, layers):
+        with _with_markers(net, layers):
             program = _captured(net, specs, device)
         plan = _plan(program.graphs[EVAL], layers)
-        prepared = place(program, DEFAULT, lambda *_: (plan, {}), factory=_LiveQuantizers(program))
+        prepared = place(program, DEFAULT, lambda *_: (plan, {}), factory=_LayerQuantizers(program))
         prepared.training, prepared.history = False, (PassApplied.of("QAT", vars(config)),)
         observe_output_ranges(prepared, batches, specs)
         return QuantizationFreezePass().apply(prepared)
 
 
 @contextmanager
-def _marked(net: nn.Module, layers: Marked) -> Iterator[None]:
-    """The model, for as long as it is traced, with float layers and, in front of each input that is rounded, a mark.
+def _with_markers(net: nn.Module, layers: MarkedLayers) -> Iterator[None]:
+    """The model while it is traced: its layers in float, with a marker op in front of each input that is rounded.
 
-    It is the model itself, for its forward may come to its layers in ways that no copy follows: a list, a bound method, a
-    closure. Whatever happens to it meanwhile is undone.
+    It is the model itself and no copy: its forward may reach its layers through a list, a bound method or a closure.
+    Whatever happens to it meanwhile is undone.
     """
     before = [(module, type(module), dict(module.__dict__)) for module in net.modules()]
     try:
         for module, _, _ in before:
-            _mark_layer(module, layers)
+            _insert_markers(module, layers)
         yield
     finally:
         for module, kind, attributes in before:
@@ -83,7 +83,7 @@ def _marked(net: nn.Module, layers: Marked) -> Iterator[None]:
             module.__dict__.update(attributes)
 
 
-def _mark_layer(module: nn.Module, layers: Marked) -> None:
+def _insert_markers(module: nn.Module, layers: MarkedLayers) -> None:
     own = module.__dict__  # other tables for the time being, so that the model's own stay as they are
     own["_forward_hooks"] = _unwatched(module._forward_hooks)
     own["_forward_pre_hooks"] = _unwatched(module._forward_pre_hooks)
@@ -148,14 +148,14 @@ def _captured(net: nn.Module, specs: list[InputSpec], device: torch.device | Non
     return program
 
 
-def _plan(graph: fx.Graph, layers: Marked) -> Plan:
-    """Take the marks out of a graph; give what they say: which ops are to read what through which of the live quantizers."""
-    marks = [node for node in graph.nodes if calls(node, "quantizer_marker")]
-    never_signed = never_negative(map(_source, marks))
+def _plan(graph: fx.Graph, layers: MarkedLayers) -> Plan:
+    """Take the marker ops out of a graph, and give what they say: which ops read what through which quantizer."""
+    markers = [node for node in graph.nodes if calls(node, "quantizer_marker")]
+    never_signed = never_negative(map(_source, markers))
     plan: Plan = {}
-    for node in marks:
+    for node in markers:
         layer, quantizer = layers[node.args[1]]  # type: ignore[index]
-        if layer._quaver_signs is not None and quantizer is not None:
+        if layer._quaver_sign_tracker is not None and quantizer is not None:
             # no forward yet: the graph says what one would show
             quantizer.grid = replace(quantizer.grid, signed=_source(node) not in never_signed)
         read, readers = node, list(node.users)
@@ -165,12 +165,12 @@ def _plan(graph: fx.Graph, layers: Marked) -> Plan:
             if isinstance(layer, Weighted):
                 _refuse_computed_weight(reader, layer)
             if is_op(reader):
-                weight = {LIVE: layer.weight_quantizer} if isinstance(layer, Weighted) else None
+                weight = {LAYER_QUANTIZER: layer.weight_quantizer} if isinstance(layer, Weighted) else None
                 planned = plan.setdefault(op_of(reader).name, OpPlan(weight))
                 if quantizer is not None:
                     position = activation_inputs(reader).index(read)
-                    planned.inputs[position] = {LIVE: quantizer, "bits": quantizer.grid.bits}
-    for node in marks:
+                    planned.inputs[position] = {LAYER_QUANTIZER: quantizer, "bits": quantizer.grid.bits}
+    for node in markers:
         node.replace_all_uses_with(_source(node))
         graph.erase_node(node)
     return plan
@@ -187,16 +187,16 @@ def _refuse_computed_weight(reader: fx.Node, layer: Weighted) -> None:
         raise ConversionError(f"{op.name!r}: its input has no batch dimension. Let the model add one.")
 
 
-class _LiveQuantizers(QuantizerSource):
-    """Takes the live layers' own quantizers, which a plan's options hold."""
+class _LayerQuantizers(QuantizerSource):
+    """Takes the layers' own quantizers, which a plan's options hold."""
 
     def groups(self, ops: dict[str, OpNode], plan: Plan) -> list[Group]:
-        """For each tensor those readers together that round it alike: live layers share nothing else."""
+        """For each tensor, a group of the readers that round it alike: layers share nothing else."""
         groups: list[Group] = []
         for tensor, reads in planned_reads(ops, plan).items():
             here: list[tuple[Quantizer, Group]] = []
             for read in reads:
-                quantizer = plan[read[0].name].inputs[read[1]][LIVE]
+                quantizer = plan[read[0].name].inputs[read[1]][LAYER_QUANTIZER]
                 alike = next((group for other, group in here if _alike(other, quantizer)), None)
                 if alike is None:
                     here.append((quantizer, Group([tensor], {}, [read])))
@@ -207,16 +207,16 @@ class _LiveQuantizers(QuantizerSource):
 
     def weight_title(self, parameter: str, op: OpNode, wanted: Options, placed: QuantizersByName) -> str:
         """The parameter's name, unless another layer's quantizer rounds the same parameter."""
-        titles = [title for title, quantizer in placed.items() if quantizer is wanted[LIVE]]
+        titles = [title for title, quantizer in placed.items() if quantizer is wanted[LAYER_QUANTIZER]]
         return titles[0] if titles else placed.free_name(parameter)
 
     def quantizer(self, title: str, options: Options) -> Quantizer:
         """The layer's own."""
-        return options[LIVE]  # type: ignore[no-any-return]
+        return options[LAYER_QUANTIZER]  # type: ignore[no-any-return]
 
 
 def _source(node: fx.Node) -> fx.Node:
-    """What a mark, or several in a row, stand behind."""
+    """What a marker op, or several in a row, read."""
     while calls(node, "quantizer_marker"):
         node = node.args[0]  # type: ignore[assignment]
     return node

@@ -53,8 +53,8 @@ Specs = InputSpec | Tensor | Sequence[InputSpec | Tensor]
 def specs_of(given: Any) -> list[InputSpec]:
     """What a user gave, as a list: one `InputSpec` or several, or examples; at least one, no name twice."""
     listed = [given] if isinstance(given, InputSpec | Tensor) else list(given) if isinstance(given, list | tuple) else []
-    described = [_of_example(one) if isinstance(one, Tensor) and one.dim() else one for one in listed]
-    specs = [one for one in described if isinstance(one, InputSpec)]
+    described = [_of_example(item) if isinstance(item, Tensor) and item.dim() else item for item in listed]
+    specs = [item for item in described if isinstance(item, InputSpec)]
     if not specs or len(specs) < len(listed):
         raise InputError(
             "input_spec: takes what the model is called with, such as [quaver.InputSpec([None, 3, 32, 32], 'float32', "

@@ -81,8 +81,8 @@ class QAT:
         Layers stay the objects they are, under all their names, in the mode they are in. What is quantized already is left
         alone.
         """
-        net = net if inplace else copy.deepcopy(_live(net, "quantize"))
-        model = _live(net, "quantize")
+        net = net if inplace else copy.deepcopy(_eager_model(net, "quantize"))
+        model = _eager_model(net, "quantize")
         layers, chosen = named_layers(model), []
         self.config.warn_of_unmatched((name for layer in layers for name in layer.names), stacklevel=2)
         for named in layers:
@@ -107,7 +107,7 @@ class QAT:
 
     def remove(self, net: nn.Module) -> nn.Module:
         """The model as it was before `quantize`, with the weights as they are now."""
-        model = _live(net, "remove")
+        model = _eager_model(net, "remove")
         refuse_later_parametrizations(model)
         unwatch(model)
         allow_fast_path(model)
@@ -117,7 +117,7 @@ class QAT:
 
     def why_float(self, net: nn.Module) -> dict[str, str]:
         """The layers that stay float, by name, and why."""
-        weighted = [named for named in named_layers(_live(net, "why_float")) if kind_of(named.layer) in WEIGHTED]
+        weighted = [named for named in named_layers(_eager_model(net, "why_float")) if kind_of(named.layer) in WEIGHTED]
         reasons = {named.name: self.why_not(named) for named in weighted if not isinstance(named.layer, Swapped)}
         return {name: reason or "its class has a forward of its own" for name, reason in reasons.items()}
 
@@ -141,7 +141,7 @@ class QAT:
 
     def quantizer_parameters(self, net: nn.Module) -> Iterator[nn.Parameter]:
         """The parameters that quantizers and custom functions brought along."""
-        for module in _live(net, "quantizer_parameters").modules():
+        for module in _eager_model(net, "quantizer_parameters").modules():
             if isinstance(module, Swapped):
                 for child in (module._modules[name] for name in module.own()):
                     yield from () if child is None else child.parameters()
@@ -161,12 +161,12 @@ class QAT:
 
         It is made once, and anew when there are other parameters: after `remove` and `quantize`, say.
         """
-        model = _live(net, "quantizer_optimizer")
+        model = _eager_model(net, "quantizer_optimizer")
         own = list(self.quantizer_parameters(model))
         if self.optimizer_func is None or not own:
             return None
-        known, optimizer = self._optimizers.get(model, ([], None))
-        if [id(parameter) for parameter in known] != [id(parameter) for parameter in own]:
+        parameters, optimizer = self._optimizers.get(model, ([], None))
+        if [id(parameter) for parameter in parameters] != [id(parameter) for parameter in own]:
             optimizer = self.optimizer_func(own)
             self._optimizers[model] = own, optimizer
         return optimizer
@@ -184,7 +184,7 @@ class QAT:
         ExecuTorch rounds every layer's output, also where the model does not. ``batches``, a few of the training data, show
         the ranges for that.
         """
-        return frozen_program(_live(net, "convert"), specs_of(input_spec), self.config, batches)
+        return frozen_program(_eager_model(net, "convert"), specs_of(input_spec), self.config, batches)
 
     def save_quantized_model(self, net: nn.Module, path: str | Path, input_spec: Specs) -> Path:
         """Write the model for the engines, with int8 weights: ``model.xml`` (OpenVINO) and ``model.onnx`` in a folder.
@@ -197,25 +197,25 @@ class QAT:
         path = Path(path)
         engines = [engine for engine in ENGINES.values() if engine.folder == DEFAULT.folder]
         file = path.with_suffix("") if path.suffix in (engine.suffix for engine in engines) else path / "model"
-        frozen = self.convert(_live(net, "save_quantized_model"), input_spec).to("cpu")
+        frozen = self.convert(_eager_model(net, "save_quantized_model"), input_spec).to("cpu")
         files = {engine.name: file.with_name(f"{file.name}{engine.suffix}") for engine in engines}
         return export_each(frozen, files)[0]
 
 
-def _live(net: Any, method: str) -> nn.Module:
+def _eager_model(net: Any, method: str) -> nn.Module:
     """The model that a user gave, or the one that ``torch.compile`` made it of."""
     if not isinstance(net, nn.Module) or isinstance(net, Program):
         raise InputError(f"QAT.{method} takes a live nn.Module, not {type(net).__name__}.")
     return uncompiled(net)
 
 
-def _refuse_what_cannot_be_swapped(named: Named, known: type[nn.Module]) -> None:
+def _refuse_what_cannot_be_swapped(named: Named, layer_class: type[nn.Module]) -> None:
     layer = named.layer
     if any(is_lazy(tensor) for tensor in layer.parameters(recurse=False)):
         raise InputError(
             f"{named.name!r} ({type(layer).__name__}) does not know its shape yet. Run one batch through the model first."
         )
-    taken = taken_name(layer, known)
+    taken = taken_name(layer, layer_class)
     if taken:
         raise InputError(
             f"{named.name!r} ({type(layer).__name__}) has an attribute {taken!r} of its own, a name that a quantized layer "

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import quaver.nn as qnn
-from quaver.eager.sign_tracking import CONVOLVED, Signs, carry_sign, never_negative
+from quaver.eager.sign_tracking import CONVOLVED, SignTracker, carry_sign, never_negative
 from quaver.errors import QuaverWarning
 from quaver.int8 import kernels
 from quaver.quantizers import LearnedStep, Quantizer
@@ -51,7 +51,7 @@ class Swapped(nn.Module):
 
     _quaver_class: type[nn.Module]
     """What it was."""
-    _quaver_signs: Signs | None = None
+    _quaver_sign_tracker: SignTracker | None = None
     """Who watches its first forward."""
     _quaver_reached: bool = False
     """Whether that came by here."""
@@ -76,7 +76,7 @@ class Swapped(nn.Module):
             lowest = quantizer.get_buffer(LOWEST)
             lowest.copy_(torch.fmin(lowest, x.detach().amin()))  # fmin: what is NaN is not negative
         result: Tensor = quantizer(x)
-        return result if self._quaver_signs is None else carry_sign(x, result)
+        return result if self._quaver_sign_tracker is None else carry_sign(x, result)
 
     def train(self, mode: bool = True) -> "Swapped":
         """As any module. Between training and evaluation there is time to ask for negative values."""
@@ -126,14 +126,14 @@ class Weighted(Swapped):
     ) -> Tensor:
         """The op, in float in training, on integers in evaluation."""
         quantizer = self.input_quantizer
-        if self._quaver_signs is not None and quantizer is not None:
+        if self._quaver_sign_tracker is not None and quantizer is not None:
             self.decide((quantizer, x))
         if self.training:
             given = x if quantizer is None else self.rounded(quantizer, x)
             result = operation(given, self.weight_quantizer(weight), bias, *arguments)
         else:
             result = self.on_integers(operation, x, weight, bias, channels, arguments)
-        if self._quaver_signs is not None:
+        if self._quaver_sign_tracker is not None:
             setattr(result, CONVOLVED, True)
         return result
 
@@ -218,7 +218,7 @@ class BatchNorm(Swapped):
             result = kernels.rescale(sums.total, sums.x_scale, scale, bias, sums.channels).to(input.dtype)
         else:
             result = super().forward(input)
-        if self._quaver_signs is not None and convolved:
+        if self._quaver_sign_tracker is not None and convolved:
             setattr(result, CONVOLVED, True)
         return result
 
@@ -239,7 +239,7 @@ class Pool(Swapped):
     def forward(self, input: Tensor) -> Tensor:
         """As the class it stands for, of rounded values."""
         quantizer = self.input_quantizer
-        if self._quaver_signs is not None:
+        if self._quaver_sign_tracker is not None:
             self.decide((quantizer, input))
         if self.training:
             return super().forward(self.rounded(quantizer, input))  # type: ignore[no-any-return]
@@ -268,7 +268,7 @@ class Add(Swapped):
             return x + y
         operands: list[Any] = [x, y]
         quantizers: list[Any] = list(self.input_quantizers)
-        if self._quaver_signs is not None:
+        if self._quaver_sign_tracker is not None:
             convolved = [k for k, value in enumerate(operands) if hasattr(value, CONVOLVED)]
             self._quaver_raw = convolved[0] if convolved and x is not y else None
             self.decide(*zip(quantizers, operands, strict=True))
@@ -308,10 +308,10 @@ def kind_of(layer: nn.Module) -> type[nn.Module] | None:
     return next((kind for kind in KINDS if isinstance(layer, kind)), None)
 
 
-def taken_name(layer: nn.Module, known: type[nn.Module]) -> str:
-    """An attribute of a layer of class ``known`` that what stands for it needs for itself; nothing where there is none."""
-    needed = [name for kind in KINDS[known].__mro__ if issubclass(kind, Swapped) for name in vars(kind)]
-    needed = [name for name in needed if not name.startswith("_") and not hasattr(known, name)]
+def taken_name(layer: nn.Module, layer_class: type[nn.Module]) -> str:
+    """An attribute of a layer whose name the quantized layer that stands for it needs; empty where there is none."""
+    needed = [name for kind in KINDS[layer_class].__mro__ if issubclass(kind, Swapped) for name in vars(kind)]
+    needed = [name for name in needed if not name.startswith("_") and not hasattr(layer_class, name)]
     return next((name for name in (*QUANTIZERS, *needed) if hasattr(layer, name)), "")
 
 
@@ -328,7 +328,7 @@ def swap_back(layer: Swapped) -> None:
     for name in layer.own():
         del layer._modules[name]
     layer.__class__ = layer._quaver_class  # type: ignore[assignment]
-    for name in ("_quaver_class", "_quaver_signs", "_quaver_reached", "_quaver_raw"):
+    for name in ("_quaver_class", "_quaver_sign_tracker", "_quaver_reached", "_quaver_raw"):
         layer.__dict__.pop(name, None)
 
 

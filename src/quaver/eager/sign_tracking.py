@@ -1,7 +1,8 @@
-"""Which tensors of a live model cannot be negative: found out while it runs for the first time.
+"""Sign tracking: which tensors of an eager model cannot be negative, found out during its first forward.
 
 A tensor behind a ReLU needs no integers below zero, and has twice as many above for it. A graph shows what stands behind a
-ReLU; a live model shows it as it runs. So the first forward is watched, op by op, by the rules that graphs are read with.
+ReLU; an eager model shows it only as it runs. So its first forward is watched, op by op, by the rules that graphs are read
+with.
 """
 
 import math
@@ -14,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from quaver.operators import OPS, UNKNOWN, OpFacts, packets_of
 
-SIGNS = "_quaver_signs"  # the attribute of a layer that is watched
+TRACKER = "_quaver_sign_tracker"  # the attribute of a layer that is watched
 CONVOLVED = "_quaver_convolved"  # of a tensor that comes straight out of a convolution, and that nobody has read yet
-_MARK = "_quaver_never_negative"
+_NEVER_NEGATIVE = "_quaver_never_negative"
 # div_ and bernoulli_ make a dropout's mask
 _BY_DISPATCHED_NAME = (
     {name: row for packet, row in OPS.items() for name in (packet, *row.dispatched)}
@@ -29,17 +30,17 @@ _BY_DISPATCHED_NAME = (
 
 def never_negative(x: Tensor) -> bool:
     """Whether a tensor of a watched forward cannot be negative, whatever the input."""
-    return getattr(x, _MARK, False)
+    return getattr(x, _NEVER_NEGATIVE, False)
 
 
 def carry_sign(x: Tensor, rounded: Tensor) -> Tensor:
     """``rounded``, known to be not negative if ``x`` is."""
     if never_negative(x):
-        setattr(rounded, _MARK, True)
+        setattr(rounded, _NEVER_NEGATIVE, True)
     return rounded
 
 
-class Signs(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class SignTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches the first forward of a model, then goes. `watch` puts it there.
 
     Hooks switch it on around the outermost module that is called. Layers that this forward did not reach count as signed.
@@ -57,8 +58,8 @@ class Signs(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         follows = _follows(func._schema.name.split("::")[1], args, kwargs or {})
         for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, Tensor) and (follows or hasattr(tensor, _MARK)):
-                setattr(tensor, _MARK, follows)
+            if isinstance(tensor, Tensor) and (follows or hasattr(tensor, _NEVER_NEGATIVE)):
+                setattr(tensor, _NEVER_NEGATIVE, follows)
         return result
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -79,14 +80,14 @@ class Signs(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def watch(net: nn.Module, layers: list[nn.Module]) -> None:
-    """Let `Signs` watch the next forward for these layers of the model."""
-    signs, wanted = Signs(), {id(layer) for layer in layers}
+    """Let `SignTracker` watch the next forward for these layers of the model."""
+    tracker, wanted = SignTracker(), {id(layer) for layer in layers}
     for module in net.modules():
         if any(id(inner) in wanted for inner in module.modules()):
-            module.register_forward_pre_hook(signs.enter)
-            module.register_forward_hook(signs.leave, always_call=True)
+            module.register_forward_pre_hook(tracker.enter)
+            module.register_forward_hook(tracker.leave, always_call=True)
         if id(module) in wanted:
-            module.__dict__[SIGNS] = signs
+            module.__dict__[TRACKER] = tracker
 
 
 def unwatch(net: nn.Module) -> None:
@@ -96,12 +97,12 @@ def unwatch(net: nn.Module) -> None:
             for key in [key for key, hook in hooks.items() if is_watching(hook)]:
                 del hooks[key]
                 module._forward_hooks_always_called.pop(key, None)
-        module.__dict__.pop(SIGNS, None)
+        module.__dict__.pop(TRACKER, None)
 
 
 def is_watching(hook: Any) -> bool:
     """Whether a hook is one of these."""
-    return isinstance(getattr(hook, "__self__", None), Signs)
+    return isinstance(getattr(hook, "__self__", None), SignTracker)
 
 
 def _follows(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

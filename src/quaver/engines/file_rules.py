@@ -12,10 +12,10 @@ class BrokenRule:
 
     rule: str
     node: str
-    words: str
+    message: str
     fatal: bool = True
 
     def __str__(self) -> str:
         """One line."""
         place = f"{self.node!r}: " if self.node else ""
-        return f"{place}{self.words} ({self.rule})"
+        return f"{place}{self.message} ({self.rule})"

@@ -25,7 +25,7 @@ def at_work(folder: Path) -> str:
         return ""
     try:
         owner = _owner(handle)
-        return _words(owner) if _is_held(handle, owner) else ""
+        return _owner_text(owner) if _is_held(handle, owner) else ""
     finally:
         os.close(handle)
 
@@ -70,13 +70,13 @@ class RunLock:
                 os.close(handle)
                 if time.monotonic() > patience:
                     way_out = "Wait for it, stop it, or name another folder."
-                    raise ConfigError(f"{path.parent}: {_words(owner)} is at work on this run. {way_out}")
+                    raise ConfigError(f"{path.parent}: {_owner_text(owner)} is at work on this run. {way_out}")
                 time.sleep(_PATIENCE / 20)
         if _is_elsewhere(owner):
             self._close()
             raise ConfigError(
-                f"{path.parent}: {_words(owner)} may be at work on this run, which cannot be seen from here. If it is not, "
-                f"remove {path}."
+                f"{path.parent}: {_owner_text(owner)} may be at work on this run, which cannot be seen from here. If it is "
+                f"not, remove {path}."
             )
         os.truncate(self.handle, 0)
         os.pwrite(self.handle, json.dumps(_self()).encode(), 0)
@@ -129,5 +129,5 @@ def _is_elsewhere(owner: dict[str, Any]) -> bool:
     return bool(owner) and owner["host"] != platform.node() and owner.get("boot") != _boot()
 
 
-def _words(owner: dict[str, Any]) -> str:
+def _owner_text(owner: dict[str, Any]) -> str:
     return f"process {owner['process']} on {owner['host']}" if owner else "another process"

@@ -64,13 +64,13 @@ def dataset_name(recipe: Recipe) -> str:
 
 
 def _recognized(place: Path) -> str | None:
-    marks = {
+    layouts = {
         "ilsvrc": ("train_list.txt", "val_list.txt"),
         "cifar10": ("cifar-10-batches-bin", "cifar-10-batches-py", "data_batch_1.bin", "data_batch_1"),
         "voc": ("Annotations", "VOCdevkit"),
         "folder": ("train",),
     }
-    named = next((name for name, files in marks.items() if any((place / file).exists() for file in files)), None)
+    named = next((name for name, files in layouts.items() if any((place / file).exists() for file in files)), None)
     return named or (None if is_split(place) else "folder")
 
 

@@ -75,8 +75,8 @@ def _target(components: Components, before: Trained, after: Trained) -> dict[str
     return {"target_drop": wanted, "points_lost": lost, "target_met": lost <= wanted, **after.choice}
 
 
-def _left_out(words: list[str]) -> dict[str, list[str]]:
-    return {"left_out": words} if words else {}
+def _left_out(message: list[str]) -> dict[str, list[str]]:
+    return {"left_out": message} if message else {}
 
 
 def _deployed(components: Components, folder: RunFolder, int8: Program, engine: Engine) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def weights_at(place: str) -> Path:
     return path / WEIGHTS if path.is_dir() else path
 
 
-def _said(record: dict[str, Any], key: str) -> dict[str, Any]:
+def _table_at(record: dict[str, Any], key: str) -> dict[str, Any]:
     value = record.get(key)
     return value if isinstance(value, dict) else {}
 
@@ -88,19 +88,19 @@ class RunFolder:
 
     def ended_with_analysis(self) -> bool:
         """Whether the last run here was an analysis, and came to its end."""
-        return self.analysis.is_file() and _said(self._recipe_before(), "quantize").get("analysis") is True
+        return self.analysis.is_file() and _table_at(self._recipe_before(), "quantize").get("analysis") is True
 
     def was_analysed(self, recipe: Recipe) -> bool:
         """Whether there is an analysis of this recipe's model, that the last run here made or started from."""
         before = self._recipe_before()
         same = [before.get("model"), before.get("model_options")] == [recipe.model, recipe.model_options]
-        started_from = self.analysis.is_file() and _said(before, "quantize").get("init_from") == str(self.analysis)
+        started_from = self.analysis.is_file() and _table_at(before, "quantize").get("init_from") == str(self.analysis)
         return same and (started_from or self.ended_with_analysis())
 
     def _recipe_before(self) -> dict[str, Any]:
         """The recipe of the last run here, as it was written; empty if it cannot be read."""
         try:
-            return _said(FORMAT.unsealed(self.started), "recipe")
+            return _table_at(FORMAT.unsealed(self.started), "recipe")
         except StorageError:
             return {}
 

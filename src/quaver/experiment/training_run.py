@@ -236,10 +236,10 @@ class TrainingRun:
             figures = trainer.run(start.checkpoint if self._goes_on_in(name) else None)
         return Trained(program, figures, trainer.state.rollbacks)
 
-    def say(self, words: str) -> None:
+    def say(self, message: str) -> None:
         """Tell every listener."""
         for listener in self.listeners:
-            listener.said(words)
+            listener.notified(message)
 
 
 def _digest(path: Path) -> str:

@@ -73,10 +73,11 @@ def _first_of(failures: list[str]) -> str:
     return f"{failures[0]}.{more}"
 
 
-def warn(words: str) -> None:
+def warn(message: str) -> None:
     """Say what keeps a good file from being compared to the last bit."""
     warnings.warn(
-        f"export: it is not known that the file computes, bit for bit, what the program does: {words} quaver.verify tells.",
+        f"export: it is not known that the file computes, bit for bit, what the program does: {message} quaver.verify "
+        "tells.",
         QuaverWarning,
         stacklevel=6,
     )
@@ -102,8 +103,8 @@ def bytes_for(program: Program, image: ImageInput) -> Tensor:
     sizes[1:] = image.size or sizes[1:]
     pixels = math.prod(sizes[1:])
     count = leaf.shape[0] or (FEW if pixels * image.channels > LARGE else MANY)
-    chance, values = np.random.default_rng(0), np.arange(count * pixels) % BYTES
-    planes = np.stack([chance.permutation(values) for _ in range(image.channels)], axis=1).astype(np.uint8)
+    generator, values = np.random.default_rng(0), np.arange(count * pixels) % BYTES
+    planes = np.stack([generator.permutation(values) for _ in range(image.channels)], axis=1).astype(np.uint8)
     images_nchw = np.moveaxis(planes.reshape(count, pixels, -1), 2, 1).reshape(count, *sizes)
     return torch.from_numpy(np.ascontiguousarray(np.moveaxis(images_nchw, 1, image.axis)))
 
@@ -124,13 +125,13 @@ def with_numbers(comparison: Comparison, inputs: list[Tensor]) -> tuple[list[Ten
     return (inputs, simulated) if fine.all() or not free else ([tensor[fine] for tensor in inputs], None)
 
 
-def _input(leaf: InputTensor, count: int, ends: tuple[float, float] | None, generator: torch.Generator) -> Tensor:
+def _input(leaf: InputTensor, count: int, bounds: tuple[float, float] | None, generator: torch.Generator) -> Tensor:
     shape = leaf.sizes(count)
     if not leaf.dtype.is_floating_point:
         return torch.zeros(shape, dtype=leaf.dtype)
-    if ends is None or len(shape) < 2:
+    if bounds is None or len(shape) < 2:
         return torch.randn(shape, generator=generator).to(leaf.dtype)
-    low, high = ends
+    low, high = bounds
     noise, level = (
         torch.rand(shape, generator=generator),
         torch.rand([*shape[:2], *[1] * len(shape[2:])], generator=generator),

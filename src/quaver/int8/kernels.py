@@ -92,8 +92,8 @@ def _engine_grid(low: int, high: int) -> Grid | None:
     """The grid of an engine's activations that keeps to these ends; None where it has not all of them."""
     whole = Grid(8, low < 0, narrow=False)
     if low < 0 and high > whole.high and high - low == whole.high - whole.low:
-        return replace(whole, ends=(low, high))
-    return replace(whole, ends=(low, high)) if whole.low <= low and high <= whole.high else None
+        return replace(whole, bounds=(low, high))
+    return replace(whole, bounds=(low, high)) if whole.low <= low and high <= whole.high else None
 
 
 def added(x: Tensor, integers: Tensor, scale: Tensor | float, shifted: bool) -> Tensor:

@@ -54,8 +54,8 @@ class RequantizingLowering(Lowering):
         node: Any = reader.args[0]
         limits = clamp_bounds(node)
         if limits is not None:
-            ends = (int(type(self).quantized(torch.tensor(limit), *output)) for limit in limits)
-            output, node = Output(output.scale, *ends), node.args[0]
+            bounds = (int(type(self).quantized(torch.tensor(limit), *output)) for limit in limits)
+            output, node = Output(output.scale, *bounds), node.args[0]
         if node.op != "call_function" or not is_rounded(node):
             return None
         operands = [value for value in node.args[:2] if isinstance(value, fx.Node)]

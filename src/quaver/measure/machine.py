@@ -152,8 +152,8 @@ def _trouble_with(compiler: str) -> str:
         source = Path(folder) / "source.cc"
         source.write_text(_SOURCE)
         headers = sysconfig.get_path("include")
-        said = _output([compiler, "-fopenmp", f"-I{headers}", "-c", str(source), "-o", str(source.with_suffix(".o"))])
-    wrong = [line for line in said.splitlines() if "error" in line]
+        output = _output([compiler, "-fopenmp", f"-I{headers}", "-c", str(source), "-o", str(source.with_suffix(".o"))])
+    wrong = [line for line in output.splitlines() if "error" in line]
     remedies = [remedy for header, remedy in _HEADERS.items() if any(header in line for line in wrong)]
     return next(iter([*remedies, *wrong]), "")
 

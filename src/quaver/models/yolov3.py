@@ -15,7 +15,7 @@ from quaver.models.mobilenet_v1 import MobileNetV1
 
 STRIDES = (8, 16, 32)  # pixels per cell of each map
 BOXES = 3  # per cell
-ENDS = (5, 11, 13)  # of MobileNetV1's blocks: those in front have the strides above
+LAST_BLOCKS = (5, 11, 13)  # of MobileNetV1's blocks: those in front have the strides above
 WIDTHS = (128, 256, 512)  # of each map's own layers
 FEW = 0.01  # how likely an object is in a box before anything is known, so that training does not start by unlearning all
 
@@ -34,7 +34,7 @@ class Backbone(nn.Module):
         x, maps = self.stem(x), []
         for number, block in enumerate(self.blocks, 1):
             x = block(x)
-            if number in ENDS:
+            if number in LAST_BLOCKS:
                 maps.append(x)
         return maps
 

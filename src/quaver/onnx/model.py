@@ -17,7 +17,7 @@ from torch import Tensor, fx
 from quaver.errors import EngineError, StageError
 from quaver.graph.nodes import argument, calls, clamp_bounds, facts_in, op_of, packet, rank_of
 from quaver.graph.patterns import pool_window
-from quaver.log_suppression import silenced
+from quaver.log_suppression import suppressed_logs
 from quaver.onnx.editing import array_of, constant, operand, replace
 from quaver.passes import ConvertToInt8Pass
 from quaver.program import Program, Stage
@@ -52,7 +52,7 @@ def model_of(program: Program) -> ir.Model:
     if program.stage is Stage.FROZEN:
         program = ConvertToInt8Pass().apply(program)
     module = for_onnx(program)
-    with silenced():
+    with suppressed_logs():
         try:
             exported = torch.export.export(module, example(program), dynamic_shapes=(free_sizes(program),), strict=False)
             written = torch.onnx.export(exported, (), dynamo=True, optimize=False, verbose=False, opset_version=OPSET)
@@ -222,7 +222,7 @@ def name_free_sizes(graph: ir.Graph, program: Program) -> None:
     for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
         for axis, size in enumerate(value.shape or ()):
             if isinstance(size, ir.SymbolicDim) and size.value is not None and value.shape is not None:
-                value.shape[axis] = symbol.sub(lambda found: names[found[0]], size.value)
+                value.shape[axis] = symbol.sub(lambda match: names[match[0]], size.value)
 
 
 def fold_casts(graph: ir.Graph) -> None:

@@ -66,8 +66,8 @@ class QuantizationFreezePass(SaidTypes):
     def check(self, program: Program) -> None:
         """Refuse other options than those the program was trained with, too."""
         super().check(program)
-        said = {name: getattr(self, name) for name in ("weight_quantize_type", "weight_bits", "activation_bits")}
-        given = {name: value for name, value in said.items() if value is not None}
+        options = {name: getattr(self, name) for name in ("weight_quantize_type", "weight_bits", "activation_bits")}
+        given = {name: value for name, value in options.items() if value is not None}
         refuse_other_options(type(self).__name__, program, given)
 
     def rewrite(self, program: Program) -> Program:

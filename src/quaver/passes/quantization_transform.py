@@ -47,7 +47,7 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
     optimizer_func: Any = option(None, anything(), "What makes the optimizer of the quantizers' parameters.")
 
     @cached_property
-    def bounds_pairs(self) -> bool:
+    def needs_saturation_safety(self) -> bool:
         """Whether weights are kept from overflowing 16 bits: only 8-bit activations of some engines come that far."""
         could_overflow = self.has_8_bit_activations and self.engine.saturates
         return self.saturation_safe and self.quantize_activations and could_overflow
@@ -59,7 +59,7 @@ class QuantizationTransformPass(SaturationOption, ActivationSwitch, WeightOption
     @cached_property
     def _weight_options(self) -> Options:
         options = self.options(self.weight_quantize_type, self.weight_quantize_func, self.weight_preprocess_func)
-        return options | {"pairs": True} if self.bounds_pairs else options
+        return options | {"pairs": True} if self.needs_saturation_safety else options
 
     def rewrite(self, program: Program) -> Program:
         """Quantizers where `plan` says."""

@@ -44,7 +44,7 @@ def split_batch(batch: Any, takes: int, who: str) -> tuple[tuple[Any, ...] | dic
 def _are_inputs(value: Any) -> bool:
     """Whether this is a row or a dict of tensors, and not a tensor written as lists of numbers."""
     return isinstance(value, Mapping) or (
-        isinstance(value, tuple | list) and any(isinstance(one, Tensor | np.ndarray) for one in value)
+        isinstance(value, tuple | list) and any(isinstance(item, Tensor | np.ndarray) for item in value)
     )
 
 

@@ -64,7 +64,7 @@ def _rounded(quantizer: Quantizer, x: Tensor, tensor: int | None = 0) -> Tensor:
         raise TypeError("a quantizer is given something other than a float tensor")
     if tensor is not None and not (type(tensor) is int and 0 <= tensor < quantizer.tensors):
         raise ValueError(f"a quantizer of {quantizer.tensors} tensors is given number {tensor!r}")
-    for axis in (quantizer.axis, quantizer.pairs):
+    for axis in (quantizer.axis, quantizer.saturation_axis):
         if axis is not None and not -x.dim() <= axis < x.dim():
             raise ValueError(f"a quantizer works along axis {axis}, of a tensor with {x.dim()}")
     step = getattr(quantizer, "step", None)

@@ -48,9 +48,9 @@ def encode_graph(graph: fx.Graph) -> list[dict[str, Any]]:
 def decode_graph(nodes: list[dict[str, Any]], readable: Collection[str], callable_: Collection[str]) -> fx.Graph:
     """The graph that `encode_graph` was given; it may read and call only what stands at these paths."""
     allowed = {"get_attr": readable, "call_module": callable_}
-    graph, known = fx.Graph(), dict[str, fx.Node]()
+    graph, node_named = fx.Graph(), dict[str, fx.Node]()
     for entry in nodes:
-        kwargs = decode(entry["kwargs"], known)
+        kwargs = decode(entry["kwargs"], node_named)
         if not all(_is_name(key) for key in kwargs):
             raise ValueError(f"keyword {kwargs!r}")
         if entry["op"] not in ("placeholder", "get_attr", "call_function", "call_module", "output"):
@@ -58,9 +58,9 @@ def decode_graph(nodes: list[dict[str, Any]], readable: Collection[str], callabl
         target = _decode_target(entry["op"], entry["target"])
         if target not in allowed.get(entry["op"], (target,)):
             raise ValueError(f"path {target!r}")
-        node = graph.create_node(entry["op"], target, decode(entry["args"], known), kwargs, entry["name"])
+        node = graph.create_node(entry["op"], target, decode(entry["args"], node_named), kwargs, entry["name"])
         node.meta = _decode_meta(entry["meta"])
-        known[entry["name"]] = node
+        node_named[entry["name"]] = node
     graph.lint()
     return graph
 

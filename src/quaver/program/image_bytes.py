@@ -44,7 +44,7 @@ def affine_for(program: Program, image: ImageInput) -> ByteAffine | None:
     if not tensors:
         return None
     bounds = [_bounds(tensor, integers_of(program, tensor, image.table())) for tensor in tensors]
-    low, high = np.max([ends[0] for ends in bounds], axis=0), np.min([ends[1] for ends in bounds], axis=0)
+    low, high = np.max([bound[0] for bound in bounds], axis=0), np.min([bound[1] for bound in bounds], axis=0)
     mean, std = (np.array(values, np.float64)[:, None] for values in (image.mean, image.std))
     factors = _TRIED / (image.unit * std)
     # for each factor, the room that all bytes together leave to the shift

@@ -131,9 +131,10 @@ class Program(nn.Module):
         except RuntimeError:  # torch cannot tell what view(n, -1) makes of nothing
             if mode == TRAIN or not self.signature.is_empty(tensors):
                 raise
-        one, two = (run(*self.signature.zeros(count)) for count in (1, 2))
+        outputs_of_one, outputs_of_two = (run(*self.signature.zeros(count)) for count in (1, 2))
         return [
-            a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape)) for a, b in zip(one, two, strict=True)
+            a if a.shape == b.shape else a.new_empty(empty_shape(a.shape, b.shape))
+            for a, b in zip(outputs_of_one, outputs_of_two, strict=True)
         ]
 
     def _refresh_guards(self) -> None:

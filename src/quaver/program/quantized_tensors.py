@@ -40,12 +40,12 @@ class QuantizedTensor:
 
 def quantized_tensors(program: Program) -> list[QuantizedTensor]:
     """Every tensor that is rounded, in the order of the graph, by its own name, made unique; looked for once."""
-    if program not in _FOUND:
-        _FOUND[program] = list(_quantized_tensors(program.graphs[EVAL], program.signature))
-    return _FOUND[program]
+    if program not in _CACHE:
+        _CACHE[program] = list(_quantized_tensors(program.graphs[EVAL], program.signature))
+    return _CACHE[program]
 
 
-_FOUND: WeakKeyDictionary[Program, list[QuantizedTensor]] = WeakKeyDictionary()
+_CACHE: WeakKeyDictionary[Program, list[QuantizedTensor]] = WeakKeyDictionary()
 """By program: its graphs are never changed, a pass makes another program."""
 
 

@@ -23,7 +23,7 @@ class AbsMax(Quantizer):
     """
 
     kind = "abs_max"
-    keeps_pairs = True
+    range_prevents_saturation = True
 
     def __init__(self, bits: int = 8, **options: Unpack[Common]) -> None:
         super().__init__(bits, **options)

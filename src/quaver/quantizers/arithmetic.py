@@ -45,19 +45,19 @@ def _short(scale: Tensor) -> Tensor:
     return ((scale.view(torch.int32) + 0x80) & ~0xFF).view(torch.float32)
 
 
-def quantize(x: Tensor, scale: Tensor | float, grid: Grid, pairs: int | None = None) -> Tensor:
+def quantize(x: Tensor, scale: Tensor | float, grid: Grid, saturation_axis: int | None = None) -> Tensor:
     """Round ``x`` onto the grid; the result holds integers, as floats. Ties go to even, overflow saturates.
 
-    ``pairs``: the axis along which neighbours of a weight are kept from overflowing 16 bits together.
+    ``saturation_axis``: the axis along which neighbours of a weight are kept from overflowing 16 bits together.
 
     >>> quantize(torch.tensor([0.25, 0.75, -99.0]), 0.5, Grid(8))
     tensor([   0.,    2., -127.])
     """
     integers = round_between(x, scale, grid.low, grid.high)
-    if pairs is None or 2 * grid.high <= LARGEST_SUM:
+    if saturation_axis is None or 2 * grid.high <= LARGEST_SUM:
         return integers
     # in the weight's own memory order: a convolution passes it on to its output, and a float sum behind it depends on it
-    order, result = integers.stride(), bounded(integers, pairs)
+    order, result = integers.stride(), bounded(integers, saturation_axis)
     return result if result.stride() == order else torch.empty_like(integers).copy_(result)
 
 
@@ -172,13 +172,13 @@ class _RoundStraightThrough(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None, how: StorageFormat
+        ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, saturation_axis: int | None, how: StorageFormat
     ) -> Tensor:
         ctx.grid, ctx.pass_through = grid, pass_through
         inverse = (1.0 if how.unit is None else how.unit) / scale
         kept = () if pass_through and not ctx.needs_input_grad[1] else (x, scale)
         ctx.save_for_backward(inverse, *kept)
-        return quantize(x, scale, grid, pairs) if grid.narrow else as_stored(x, scale, grid, how)
+        return quantize(x, scale, grid, saturation_axis) if grid.narrow else as_stored(x, scale, grid, how)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
@@ -189,7 +189,7 @@ class _RoundStraightThrough(torch.autograd.Function):
             x, scale = kept
             steps = x * inverse
             if ctx.needs_input_grad[1]:
-                inside = _between_the_ends(steps, ctx.grid)
+                inside = _is_not_saturated(steps, ctx.grid)
                 to_scale = (torch.where(inside, -steps, 0.0) * gradient).sum_to_size(scale.shape) / scale
             if not ctx.pass_through:
                 gradient = _where_not_saturated(gradient, steps, ctx.grid)
@@ -203,12 +203,12 @@ class _FakeQuantize(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None) -> Tensor:
-        ctx.grid, ctx.pass_through, ctx.pairs = grid, pass_through, pairs
+    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, saturation_axis: int | None) -> Tensor:
+        ctx.grid, ctx.pass_through, ctx.saturation_axis = grid, pass_through, saturation_axis
         if not pass_through or ctx.needs_input_grad[1]:
             # x and not a mask is kept: whoever made x (a ReLU, say) mostly keeps it too, so it costs no memory.
             ctx.save_for_backward(x, scale)
-        return quantize(x.float(), scale, grid, pairs).mul_(scale).to(x.dtype)
+        return quantize(x.float(), scale, grid, saturation_axis).mul_(scale).to(x.dtype)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
@@ -218,13 +218,13 @@ class _FakeQuantize(torch.autograd.Function):
         if kept:
             x, scale = kept
             if ctx.needs_input_grad[1]:
-                to_scale = (slope(x, scale, ctx.grid, ctx.pairs) * gradient).sum_to_size(scale.shape)
+                to_scale = (slope(x, scale, ctx.grid, ctx.saturation_axis) * gradient).sum_to_size(scale.shape)
             if not ctx.pass_through:
                 gradient = _where_not_saturated(gradient, x.float() * reciprocal(scale), ctx.grid)
         return gradient, to_scale, None, None, None
 
 
-def slope(x: Tensor, scale: Tensor, grid: Grid, pairs: int | None = None) -> Tensor:
+def slope(x: Tensor, scale: Tensor, grid: Grid, saturation_axis: int | None = None) -> Tensor:
     """How the rounded ``x`` moves with its scale: ``round(x/s) − x/s`` between the ends of the grid, the end itself beyond.
 
     Equation 3 of *Learned Step Size Quantization* (Esser et al., 2020).
@@ -233,10 +233,10 @@ def slope(x: Tensor, scale: Tensor, grid: Grid, pairs: int | None = None) -> Ten
     tensor([-0.2500,  0.2000,  7.0000])
     """
     steps = x.float() * reciprocal(scale)
-    return quantize(x.float(), scale, grid, pairs) - torch.where(_between_the_ends(steps, grid), steps, 0.0)
+    return quantize(x.float(), scale, grid, saturation_axis) - torch.where(_is_not_saturated(steps, grid), steps, 0.0)
 
 
-def _between_the_ends(steps: Tensor, grid: Grid) -> Tensor:
+def _is_not_saturated(steps: Tensor, grid: Grid) -> Tensor:
     return (steps > grid.low) & (steps < grid.high)
 
 
@@ -251,22 +251,24 @@ def _where_not_saturated(gradient: Tensor, steps: Tensor, grid: Grid) -> Tensor:
     return masked.to(gradient.dtype)
 
 
-def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False, pairs: int | None = None) -> Tensor:
+def fake_quantize(
+    x: Tensor, scale: Tensor, grid: Grid, *, pass_through: bool = False, saturation_axis: int | None = None
+) -> Tensor:
     """``x`` as its integers would give it back; float32 inside, the dtype of ``x`` outside.
 
     The gradient is 1 where the integer did not saturate and 0 where it did; with ``pass_through`` it is 1 everywhere.
     """
     if torch.compiler.is_compiling():
-        return _fake_quantize_compiled(x, scale, grid, pass_through, pairs)
-    if (pairs is None or 2 * grid.high <= LARGEST_SUM) and fused.suits(x):
+        return _fake_quantize_compiled(x, scale, grid, pass_through, saturation_axis)
+    if (saturation_axis is None or 2 * grid.high <= LARGEST_SUM) and fused.suits(x):
         from quaver.quantizers.fused import launches  # needs Triton
 
         if launches.takes(scale, x):
             return launches.fake_quantize(x, scale, grid, pass_through)
-    return _FakeQuantize.apply(x, scale, grid, pass_through, pairs)  # type: ignore[no-any-return,no-untyped-call]
+    return _FakeQuantize.apply(x, scale, grid, pass_through, saturation_axis)  # type: ignore[no-any-return,no-untyped-call]
 
 
-def _fake_quantize_compiled(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, pairs: int | None) -> Tensor:
+def _fake_quantize_compiled(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, saturation_axis: int | None) -> Tensor:
     """`_FakeQuantize` as an expression, in the form that a compiler trains with least memory and time.
 
     The rounded tensor carries the value; ``carrier − carrier`` adds zero to it, and the gradient. The convolution keeps the
@@ -274,9 +276,11 @@ def _fake_quantize_compiled(x: Tensor, scale: Tensor, grid: Grid, pass_through: 
     asks for. (An autograd.Function hides its inside from the compiler: it then keeps a mask for every activation.)
     """
     with torch.no_grad():
-        value = dequantize(quantize(x.float(), scale, grid, pairs), scale).to(x.dtype)
+        value = dequantize(quantize(x.float(), scale, grid, saturation_axis), scale).to(x.dtype)
     if scale.requires_grad:
-        moved: Tensor = checkpoint(_along_scale, x, scale, grid, pairs, use_reentrant=False, preserve_rng_state=False)
+        moved: Tensor = checkpoint(
+            _along_scale, x, scale, grid, saturation_axis, use_reentrant=False, preserve_rng_state=False
+        )
         value = value + (moved - moved.detach()).to(x.dtype)
     if pass_through:
         return value + (x - x.detach())
@@ -289,8 +293,8 @@ def _inside(x: Tensor, scale: Tensor, grid: Grid) -> Tensor:
     return torch.where((steps > grid.low - 0.5) & (steps < grid.high + 0.5), x, 0.0)
 
 
-def _along_scale(x: Tensor, scale: Tensor, grid: Grid, pairs: int | None) -> Tensor:
-    return scale * slope(x.detach(), scale.detach(), grid, pairs)
+def _along_scale(x: Tensor, scale: Tensor, grid: Grid, saturation_axis: int | None) -> Tensor:
+    return scale * slope(x.detach(), scale.detach(), grid, saturation_axis)
 
 
 def integers_with_gradient(
@@ -299,8 +303,8 @@ def integers_with_gradient(
     grid: Grid,
     *,
     pass_through: bool = False,
-    pairs: int | None = None,
+    saturation_axis: int | None = None,
     how: StorageFormat | None = None,
 ) -> Tensor:
     """`quantize`, or `as_stored` on an engine's grid; ``integers · scale`` has the gradient of `fake_quantize`."""
-    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through, pairs, how or StorageFormat())  # type: ignore[no-any-return,no-untyped-call]
+    return _RoundStraightThrough.apply(x.float(), scale, grid, pass_through, saturation_axis, how or StorageFormat())  # type: ignore[no-any-return,no-untyped-call]

@@ -21,12 +21,12 @@ class ChannelWiseAbsMax(Quantizer):
     """
 
     kind = "channel_wise_abs_max"
-    keeps_pairs = True
+    range_prevents_saturation = True
 
     def __init__(self, bits: int = 8, axis: int = 0, **options: Unpack[Common]) -> None:
         super().__init__(bits, **options)
         self.axis: int = axis
-        self.handed: tuple[Tensor, int, Tensor] | None = None
+        self.precomputed: tuple[Tensor, int, Tensor] | None = None
         """A weight, its version, and what it is rounded: all weights of a step may have been rounded by one kernel."""
         self.last: Tensor
         self.register_buffer("last", torch.zeros(0), persistent=False)
@@ -41,7 +41,7 @@ class ChannelWiseAbsMax(Quantizer):
         if fused.suits(x):
             from quaver.quantizers.fused import grouped_weights  # needs Triton
 
-            (weight, version, value), self.handed = self.handed or (None, 0, x), None
+            (weight, version, value), self.precomputed = self.precomputed or (None, 0, x), None
             if weight is x and version == x._version:
                 return value
             if grouped_weights.takes(self, x):

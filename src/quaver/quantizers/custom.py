@@ -99,11 +99,11 @@ class CustomQuantizer(Quantizer):
         if not self.quantizing:
             return x
         values = self.called(self.function, x, "quantize function")
-        return values if self.cuts_pairs is None else self.without_overflow(values, self.cuts_pairs)
+        return values if self.clamped_axis is None else self.without_overflow(values, self.clamped_axis)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def without_overflow(self, values: Tensor, pairs: int) -> Tensor:
-        """``values``, those filters in wider steps whose neighbours along ``pairs`` would overflow; the gradient stays."""
+    def without_overflow(self, values: Tensor, axis: int) -> Tensor:
+        """``values``, those filters in wider steps whose neighbours along ``axis`` would overflow; the gradient stays."""
         given = values.detach().float()
         try:
             step = common_step(given, self.axis, self.grid)
@@ -141,8 +141,8 @@ class CustomQuantizer(Quantizer):
     def plain_activation(self, rank: int, device: torch.device) -> FixedStep:
         """A plain quantizer that does what the function does to a tensor of this rank."""
         parts = [part for part in (self.preprocess, self.function) if part is not None]
-        step, ends = staircase(nn.Sequential(*parts), self.grid, rank, device)
-        return FixedStep(step, replace(self.grid, ends=ends)).to(device)
+        step, bounds = staircase(nn.Sequential(*parts), self.grid, rank, device)
+        return FixedStep(step, replace(self.grid, bounds=bounds)).to(device)
 
     def options(self) -> dict[str, Any]:
         """As the base class, and the axis."""

@@ -86,7 +86,7 @@ def staircase(function: nn.Module, grid: Grid, rank: int, device: torch.device) 
         return _staircase(tried, grid)
 
 
-def clip_ends(function: nn.Module, step: float, grid: Grid, rank: int, device: torch.device) -> tuple[int, int]:
+def clip_bounds(function: nn.Module, step: float, grid: Grid, rank: int, device: torch.device) -> tuple[int, int]:
     """The integers of ``grid`` between which ``function`` clips, if it is a clip as far as steps of this size can tell.
 
     A clip in front of a rounding is one behind it, between the rounded ends. It is tried as `staircase` tries.
@@ -150,10 +150,10 @@ def _staircase(tried: _Tried, grid: Grid) -> tuple[float, tuple[int, int]]:
             "values"
         )
     far = (2 * (grid.high - grid.low) + 1) * step
-    ends = tried(torch.tensor([far, -far])) / step
-    if not bool(ends.isfinite().all()):
+    extremes = tried(torch.tensor([far, -far])) / step
+    if not bool(extremes.isfinite().all()):
         raise OffGridError(f"it gives NaN or Inf for {far:.6g} or {-far:.6g}")
-    high, low = round(float(ends[0])), round(float(ends[1])) if grid.signed else 0
+    high, low = round(float(extremes[0])), round(float(extremes[1])) if grid.signed else 0
     if high > grid.high or low < grid.low:
         raise OffGridError(
             f"it goes from {low * step:.6g} to {high * step:.6g} in steps of {step:.6g}, and the integers of the grid are "

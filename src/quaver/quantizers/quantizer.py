@@ -11,7 +11,7 @@ from quaver.quantizers import fused
 from quaver.quantizers.arithmetic import StorageFormat, fake_quantize, integers_with_gradient, scale_of
 from quaver.quantizers.custom_output_checks import checked, tried
 from quaver.quantizers.dtype import keeping_dtype
-from quaver.quantizers.on_grid import OffGridError, clip_ends
+from quaver.quantizers.on_grid import OffGridError, clip_bounds
 from quaver.quantizers.pact import PACT
 from quaver.quantizers.saturation import JUST_BELOW, LARGEST_SUM, largest_pair
 
@@ -48,7 +48,7 @@ class Quantizer(nn.Module):
     """
 
     kind: ClassVar[str]
-    keeps_pairs: ClassVar[bool] = False
+    range_prevents_saturation: ClassVar[bool] = False
     """Whether the range rule by itself keeps neighbours of a weight from overflowing, so that none has to be cut."""
     axis: int | None = None
     """Along which the range differs; None for one range."""
@@ -60,7 +60,7 @@ class Quantizer(nn.Module):
             self.grid = asymmetric_grid(zero_point)
         self.pass_through = options.get("pass_through", False)
         self.tensors = options.get("tensors", 1)
-        self.pairs = options.get("pairs")
+        self.saturation_axis = options.get("pairs")
         self.observing = True
         self.quantizing = True
         self.synced = False  # several processes observe as one: `quaver.training.across_ranks` switches it on
@@ -103,9 +103,9 @@ class Quantizer(nn.Module):
         return self.preprocess.limit.detach() if isinstance(self.preprocess, PACT) else self.clipped_at
 
     @property
-    def cuts_pairs(self) -> int | None:
+    def clamped_axis(self) -> int | None:
         """The axis along which neighbours may have to be cut: None where the range leaves nothing to cut."""
-        return None if self.keeps_pairs and self.limit is None else self.pairs
+        return None if self.range_prevents_saturation and self.limit is None else self.saturation_axis
 
     @property
     def seen(self) -> Tensor | None:
@@ -169,7 +169,7 @@ class Quantizer(nn.Module):
             return x
         # a clip masks gradients by itself; masked once more behind it, nothing would arrive that could raise its limit
         pass_through = self.pass_through or isinstance(self.preprocess, PACT)
-        rounded = fake_quantize(x, scale, self.grid, pass_through=pass_through, pairs=self.cuts_pairs)
+        rounded = fake_quantize(x, scale, self.grid, pass_through=pass_through, saturation_axis=self.clamped_axis)
         return rounded if seen is None else torch.where(seen, rounded, x)
 
     def preprocessed(self, x: Tensor) -> Tensor:
@@ -207,7 +207,9 @@ class Quantizer(nn.Module):
         threshold, seen = self.range_for(x, None)
         scale = scale_of(threshold, self.grid)
         steps = self.per_channel(scale, x)
-        whole = integers_with_gradient(x, steps, self.grid, pass_through=self.pass_through, pairs=self.cuts_pairs, how=how)
+        whole = integers_with_gradient(
+            x, steps, self.grid, pass_through=self.pass_through, saturation_axis=self.clamped_axis, how=how
+        )
         if seen is None:
             return whole, scale
         return torch.where(seen, whole, x.float()), torch.where(seen, scale, own)
@@ -230,10 +232,10 @@ class Quantizer(nn.Module):
             return None
         step = float(self.scale)
         try:
-            ends = clip_ends(function, step, self.grid, rank, device)
+            bounds = clip_bounds(function, step, self.grid, rank, device)
         except OffGridError:
             return None
-        return FixedStep(step, replace(self.grid, ends=ends)).to(device)
+        return FixedStep(step, replace(self.grid, bounds=bounds)).to(device)
 
     def largest(self, x: Tensor) -> Tensor:
         """max|x| in float32, or the larger threshold that keeps neighbours of a weight from overflowing together."""
@@ -243,16 +245,16 @@ class Quantizer(nn.Module):
         return self.with_neighbours(torch.maximum(-low, high).float(), x)
 
     def with_neighbours(self, largest: Tensor, x: Tensor) -> Tensor:
-        """``largest``, or more where the sum of two neighbours would otherwise overflow 16 bits (``pairs``)."""
-        if self.pairs is None or not self.widens_for_pairs:
+        """``largest``, or more where the sum of two neighbours would otherwise overflow 16 bits (`saturation_axis`)."""
+        if self.saturation_axis is None or not self.widens_range:
             return largest
-        pair = largest_pair(x.detach().float(), self.pairs, by_filter=largest.dim() > 0)
+        pair = largest_pair(x.detach().float(), self.saturation_axis, by_filter=largest.dim() > 0)
         return torch.maximum(largest, pair * self.pair_factor)
 
     @property
-    def widens_for_pairs(self) -> bool:
+    def widens_range(self) -> bool:
         """Whether neighbours may ask for a wider range: few bits never come that far."""
-        return self.pairs is not None and 2 * self.grid.high > LARGEST_SUM
+        return self.saturation_axis is not None and 2 * self.grid.high > LARGEST_SUM
 
     @property
     def pair_factor(self) -> float:
@@ -288,7 +290,7 @@ class Quantizer(nn.Module):
             "narrow": self.grid.narrow,
             "pass_through": self.pass_through,
             "tensors": self.tensors,
-            "pairs": self.pairs,
+            "pairs": self.saturation_axis,
             **({"zero_point": self.grid.zero_point} if self.grid.is_asymmetric else {}),
         }
 

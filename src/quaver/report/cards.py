@@ -66,14 +66,14 @@ def _stages(title: str, figures: Figures, measure: str) -> Card | None:
 
 
 def _two(
-    title: str, first: float | None, second: float | None, words: Callable[[float], str], better: str, note: str
+    title: str, first: float | None, second: float | None, formatted: Callable[[float], str], better: str, note: str
 ) -> Card | None:
     """A figure of float and of int8, each with a bar."""
     values = {label: value for label, value in (("float", first), ("int8", second)) if value is not None}
     if not values:
         return None
     longest = max(values.values()) or 1.0
-    lines = [CardLine(label, words(value), bar=value / longest, style=label) for label, value in values.items()]
+    lines = [CardLine(label, formatted(value), bar=value / longest, style=label) for label, value in values.items()]
     headline = lines[-1].value
     if first and second:
         headline = f"{times(first / second)} {better}"
@@ -107,7 +107,7 @@ class Measure:
 
     label: str
     field: str
-    words: Callable[[float], str]
+    format: Callable[[float], str]
     more_is_better: bool = True
     over: str = ""
 
@@ -154,14 +154,14 @@ def _compared(measure: Measure, *runs: Figures) -> Compared | None:
     alike = None in over or over[0] == over[1]
     told = not alike or measure.over == "elsewhere_images"
     shown = [
-        ("", None) if value is None else (measure.words(value), images if told else None)
+        ("", None) if value is None else (measure.format(value), images if told else None)
         for value, images in zip(values, over, strict=True)
     ]
     return Compared(measure.label, shown, _change(measure, *values) if alike and None not in values else None)
 
 
 def _change(measure: Measure, before: float, after: float) -> Styled:
-    if measure.words is percent:
+    if measure.format is percent:
         difference = points(after - before)
     else:
         difference = f"{signed(100 * (after - before) / before if before else 0.0, 1)}\u202f%"
@@ -171,13 +171,13 @@ def _change(measure: Measure, before: float, after: float) -> Styled:
 def sentence(figures: Figures) -> str:
     """The run in one sentence."""
     parts: list[str] = []
-    for words, before, simulated, deployed in (
+    for measure, before, simulated, deployed in (
         ("top-1", figures.float_top1, figures.simulated_top1, figures.deployed_top1),
         ("mAP50", figures.float_map50, figures.simulated_map50, figures.deployed_map50),
     ):
         final = simulated if deployed is None else deployed
         if final is not None and before is not None:
-            parts.append(f"{percent(final)} {words} in int8, {percent(before)} in float")
+            parts.append(f"{percent(final)} {measure} in int8, {percent(before)} in float")
     if figures.smaller is not None and figures.smaller >= 1:
         parts.append(f"{times(figures.smaller)} smaller")
     if figures.speedup is not None:

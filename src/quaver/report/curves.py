@@ -27,7 +27,7 @@ class Chart:
     title: str
     kind: str
     series: list[dict[str, Any]] = field(default_factory=list)
-    marks: list[dict[str, Any]] = field(default_factory=list)
+    phase_starts: list[dict[str, Any]] = field(default_factory=list)
 
 
 def charts_of(runs: list[Run]) -> list[Chart]:
@@ -47,7 +47,7 @@ def charts_of(runs: list[Run]) -> list[Chart]:
         if chart.series:
             alike = all(starts == phases[chart.series[0]["run"]] for starts in phases.values())
             marked = {None: phases[chart.series[0]["run"]]} if alike else phases
-            chart.marks = [
+            chart.phase_starts = [
                 {"run": index, "x": x, "label": phase} for index, starts in marked.items() for phase, x in starts.items()
             ]
             charts.append(chart)

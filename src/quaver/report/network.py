@@ -165,7 +165,7 @@ def _node(plan: _Plan, name: str, row: Row | None, ids: dict[str, str]) -> Node:
     left, middle = plan.left(place.rank), plan.middle(place.rank, place.lane)
     if row is None:
         return Node(left, middle, f"input {name}")
-    return Node(left, middle, _words(row), ids[name], SHORT.get(row.type, row.type[:7]), _classes(row))
+    return Node(left, middle, _tooltip(row), ids[name], SHORT.get(row.type, row.type[:7]), _classes(row))
 
 
 def _classes(row: Row) -> str:
@@ -177,7 +177,7 @@ def _classes(row: Row) -> str:
     return " ".join(names)
 
 
-def _words(row: Row) -> str:
+def _tooltip(row: Row) -> str:
     lines = [f"{row.name} ({', '.join([row.type, *row.fused])})", row.executed or row.precision]
     if row.bits:
         lines[-1] += f", {row.bits}"
@@ -194,9 +194,9 @@ def legend(rows: list[Row]) -> dict[str, list[tuple[str, str]]]:
     """What the colours mean: for each way of colouring that there are figures for, its styles in words."""
     ways = {"precision": [("p-int8", "int8"), ("p-float", "float")]}
     if any(row.sqnr_db is not None for row in rows):
-        ends = [f"≥ {ERROR_STEPS[0]} dB", *(f"≥ {step}" for step in ERROR_STEPS[1:]), f"< {ERROR_STEPS[-1]}"]
-        ways["error"] = [(f"e{index}", label) for index, label in enumerate(ends)]
+        labels = [f"≥ {ERROR_STEPS[0]} dB", *(f"≥ {step}" for step in ERROR_STEPS[1:]), f"< {ERROR_STEPS[-1]}"]
+        ways["error"] = [(f"e{index}", label) for index, label in enumerate(labels)]
     if any(row.share is not None for row in rows):
-        ends = [f"≤ {100 * step:g}" for step in TIME_STEPS] + [f"> {100 * TIME_STEPS[-1]:g} % of the time"]
-        ways["time"] = [(f"t{index}", label) for index, label in enumerate(ends)]
+        labels = [f"≤ {100 * step:g}" for step in TIME_STEPS] + [f"> {100 * TIME_STEPS[-1]:g} % of the time"]
+        ways["time"] = [(f"t{index}", label) for index, label in enumerate(labels)]
     return ways

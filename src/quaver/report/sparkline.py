@@ -13,7 +13,7 @@ class Sparkline:
     """The paths of a picture of ``width`` times ``height``: an area for the counts, lines for the ends of the range."""
 
     area: str
-    marks: str
+    threshold_lines: str
     width: int = WIDTH
     height: int = HEIGHT
 
@@ -27,6 +27,6 @@ def sparkline(tensor: TensorStatistics) -> Sparkline:
     step = WIDTH / len(counts)
     heights = [HEIGHT - 1 - (HEIGHT - 2) * math.log1p(count) / top for count in counts]
     area = f"M0 {HEIGHT - 1}" + "".join(f"V{height:.1f}h{step:.2f}" for height in heights) + f"V{HEIGHT - 1}Z"
-    marks = [tensor.threshold] + ([-tensor.threshold] if tensor.signed else [])
-    places = [WIDTH * (mark - spread.start) / (spread.end - spread.start) for mark in marks]
+    thresholds = [tensor.threshold] + ([-tensor.threshold] if tensor.signed else [])
+    places = [WIDTH * (threshold - spread.start) / (spread.end - spread.start) for threshold in thresholds]
     return Sparkline(area, "".join(f"M{place:.1f} 0V{HEIGHT}" for place in places if 0 <= place <= WIDTH))

@@ -6,22 +6,22 @@ from threading import Condition, Lock
 from typing import Any, Generic, TypeVar
 from weakref import WeakSet
 
-One = TypeVar("One")
+Copy = TypeVar("Copy")
 
 _SECOND_LOOK = 1.0  # seconds; Ctrl-C may hit a thread just after it was told that one is back, or while it has one
 
 
-class ObjectPool(Generic[One]):
+class ObjectPool(Generic[Copy]):
     """Copies of something that serves one thread at a time, made as they are needed: ``take`` one, ``give`` it back.
 
     When all are lent, another is made, by one thread at a time: the others take what comes back meanwhile. There are never
     more than ``most``. Who takes alone always gets the same one.
     """
 
-    def __init__(self, make: Callable[[], One], most: int) -> None:
+    def __init__(self, make: Callable[[], Copy], most: int) -> None:
         self.make = make
         self.most = most
-        self.idle: list[One] = []
+        self.idle: list[Copy] = []
         self.renew()
         _POOLS.add(self)
 
@@ -30,9 +30,9 @@ class ObjectPool(Generic[One]):
         self.lock = Lock()
         self._back = Condition(self.lock)
         self._making = False
-        self._alive: WeakSet[One] = WeakSet(self.idle)
+        self._alive: WeakSet[Copy] = WeakSet(self.idle)
 
-    def take(self) -> One:
+    def take(self) -> Copy:
         """One that nobody else has, until it is given back."""
         with self.lock:
             while not self.idle:
@@ -51,10 +51,10 @@ class ObjectPool(Generic[One]):
                 self._making = False
                 self._back.notify()
 
-    def give(self, one: One) -> None:
+    def give(self, copy: Copy) -> None:
         """Lend it to the next."""
         with self.lock:
-            self.idle.append(one)
+            self.idle.append(copy)
             self._back.notify()
 
 

@@ -63,15 +63,15 @@ class Runner(ABC):
         only = batch[0] if len(batch) == 1 else None
         if isinstance(only, Mapping):
             batch, by_name = (), {**only, **by_name}
-        known = [expected.name for expected in self.inputs]
-        listed = f"the model takes {len(known)} inputs ({', '.join(map(repr, known))})"
-        strange = next((name for name in by_name if name not in known[len(batch) :]), None)
+        names = [expected.name for expected in self.inputs]
+        listed = f"the model takes {len(names)} inputs ({', '.join(map(repr, names))})"
+        strange = next((name for name in by_name if name not in names[len(batch) :]), None)
         if strange is not None:
-            twice = " twice" if strange in known else ""
-            raise InputError(f"{listed} and was given {strange!r}{twice}.{nearest(strange, known) if not twice else ''}")
-        if len(batch) + len(by_name) != len(known):
+            twice = " twice" if strange in names else ""
+            raise InputError(f"{listed} and was given {strange!r}{twice}.{nearest(strange, names) if not twice else ''}")
+        if len(batch) + len(by_name) != len(names):
             raise InputError(f"{listed} and was given {len(batch) + len(by_name)}.")
-        return [*batch, *(by_name[name] for name in known[len(batch) :])]
+        return [*batch, *(by_name[name] for name in names[len(batch) :])]
 
     @abstractmethod
     def infer(self, batch: list[Array]) -> list[Array]:
@@ -79,7 +79,7 @@ class Runner(ABC):
 
     def _infer_nothing(self, batch: list[Array]) -> list[Array]:
         """The outputs for no image. Engines differ there, or refuse: they are asked for one and for two instead."""
-        one, two = (
+        outputs_of_one, outputs_of_two = (
             self.infer(
                 [
                     np.full((count, *given.shape[1:]) if _is_free(expected) else given.shape, count, given.dtype)
@@ -88,14 +88,14 @@ class Runner(ABC):
             )
             for count in (1, 2)
         )
-        return [_for_nothing(*outputs) for outputs in zip(one, two, strict=True)]
+        return [_for_nothing(*outputs) for outputs in zip(outputs_of_one, outputs_of_two, strict=True)]
 
 
-def _for_nothing(one: Array, two: Array) -> Array:
-    if one.shape != two.shape:
-        return np.empty(empty_shape(one.shape, two.shape), one.dtype)
-    if np.array_equal(one, two):  # whatever the images are
-        return one
+def _for_nothing(for_one: Array, for_two: Array) -> Array:
+    if for_one.shape != for_two.shape:
+        return np.empty(empty_shape(for_one.shape, for_two.shape), for_one.dtype)
+    if np.array_equal(for_one, for_two):  # whatever the images are
+        return for_one
     raise InputError("the batch is empty, and an output of the model mixes the images of a batch: give at least one.")
 
 

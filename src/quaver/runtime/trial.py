@@ -59,7 +59,7 @@ class _Child:
     def __init__(self) -> None:
         self.lock = Lock()
         self.process: subprocess.Popen[bytes] | None = None
-        self.words: IO[bytes] | None = None
+        self.stderr: IO[bytes] | None = None
 
     def died_of(self, request: str) -> str | None:
         """The signal that ended it over a request, and its last words; None if it is still there."""
@@ -75,8 +75,8 @@ class _Child:
         if process is not None:
             with process:  # closes its pipes, and waits
                 pass
-        if self.words is not None:
-            self.words.close()
+        if self.stderr is not None:
+            self.stderr.close()
 
     def forget(self) -> None:
         """Be as new in a fork of this process: the child is not its child."""
@@ -101,23 +101,23 @@ class _Child:
         return 0 if self.process.stdout.readline() else self.process.wait()
 
     def _start(self) -> None:
-        self.words = TemporaryFile(buffering=0)  # noqa: SIM115, closed at the end
+        self.stderr = TemporaryFile(buffering=0)  # noqa: SIM115, closed at the end
         paths = os.pathsep.join(path for path in sys.path if path)
         self.process = subprocess.Popen(
             [sys.executable or "", "-P", trial_child.__file__],  # -P: the modules beside the script are called like engines
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self.words,
+            stderr=self.stderr,
             bufsize=0,
             env=os.environ | {"PYTHONPATH": paths},
             start_new_session=True,  # a Ctrl-C is not for it
         )
 
     def _last_words(self, number: int) -> str:
-        assert self.words is not None
-        self.words.seek(0)
-        said = [line for line in map(str.strip, self.words.read().decode(errors="replace").splitlines()) if line]
-        reason = f", saying {said[-1][:200]!r}," if said else ""
+        assert self.stderr is not None
+        self.stderr.seek(0)
+        lines = [line for line in map(str.strip, self.stderr.read().decode(errors="replace").splitlines()) if line]
+        reason = f", saying {lines[-1][:200]!r}," if lines else ""
         return f"{signal_words(number)}{reason}"
 
 

@@ -18,22 +18,22 @@ class EMA:
         self.decay = decay
         root = program.placements.root
         buffers = {name: tensor for name, tensor in program.named_buffers() if tensor.is_floating_point()}
-        self.live: dict[str, Tensor] = {
+        self.weights: dict[str, Tensor] = {
             name: tensor.detach()
             for name, tensor in (dict(program.named_parameters()) | buffers).items()
             if not (root and name.startswith(f"{root}."))
         }
-        self.values = {name: tensor.clone() for name, tensor in self.live.items()}
+        self.values = {name: tensor.clone() for name, tensor in self.weights.items()}
 
     def update(self, step: int) -> None:
         """Take in the weights after ``step``."""
         average = get_ema_multi_avg_fn(min(self.decay, (1 + step) / (10 + step)))  # type: ignore[no-untyped-call]
-        average(list(self.values.values()), list(self.live.values()), step)
+        average(list(self.values.values()), list(self.weights.values()), step)
 
     @torch.no_grad()
     def swap(self) -> None:
         """Swap the average and the weights; a second call swaps them back."""
-        for name, live in self.live.items():
-            kept = live.clone()
-            live.copy_(self.values[name])
+        for name, weight in self.weights.items():
+            kept = weight.clone()
+            weight.copy_(self.values[name])
             self.values[name].copy_(kept)

@@ -44,13 +44,13 @@ class ProgressLine:
     def of_batch(self) -> str:
         """The line as the reference prints it, and the time left: ``epoch[0]-batch[10] - loss: 1.60; … time: 1.57``."""
         times = f"time: {self.seconds_per_batch:.4f}; eta: {timedelta(seconds=round(self.seconds_left))}"
-        return f"epoch[{self.at.epoch}]-batch[{self.at.batch}] - {self._words('lr')}; {times}"
+        return f"epoch[{self.at.epoch}]-batch[{self.at.batch}] - {self._figures_text('lr')}; {times}"
 
     def of_test_set(self) -> str:
         """The same for an evaluation."""
-        return f"epoch[{self.at.epoch}] - {self.phase}, test set - {self._words('images')}"
+        return f"epoch[{self.at.epoch}] - {self.phase}, test set - {self._figures_text('images')}"
 
-    def _words(self, left_out: str) -> str:
+    def _figures_text(self, left_out: str) -> str:
         return "; ".join(f"{name}: {value:.4f}" for name, value in self.figures.items() if name != left_out)
 
 
@@ -69,15 +69,15 @@ class Listener:
     def evaluated(self, line: ProgressLine) -> None:
         """Figures over the test set after an epoch."""
 
-    def said(self, words: str) -> None:
+    def notified(self, message: str) -> None:
         """Something a user should know."""
 
-    def mark(self) -> int:
+    def length(self) -> int:
         """The length of this listener's record; what is written after it may be cut off again."""
         return 0
 
-    def cut(self, mark: int) -> None:
-        """Forget what came after a mark: the run goes on from a checkpoint made there."""
+    def truncate(self, length: int) -> None:
+        """Forget what was written beyond a length: the run goes on from a checkpoint made there."""
 
 
 class MetricsFile(Listener):
@@ -94,15 +94,15 @@ class MetricsFile(Listener):
         """A line under ``evaluation``."""
         self._write({"phase": line.phase, "epoch": line.at.epoch, "step": line.at.step, "evaluation": line.figures})
 
-    def mark(self) -> int:
+    def length(self) -> int:
         """The file's length."""
         return self.path.stat().st_size if self.path.exists() else 0
 
-    def cut(self, mark: int) -> None:
-        """The file as it was at the mark."""
+    def truncate(self, length: int) -> None:
+        """The file as it was when it had this length."""
         with writing(self.path, MAKE_ROOM):
-            if self.mark() > mark:
-                os.truncate(self.path, mark)
+            if self.length() > length:
+                os.truncate(self.path, length)
 
     def _write(self, record: dict[str, Any]) -> None:
         line = json.dumps(replace_non_finite(record, str))
@@ -130,15 +130,15 @@ class LogFile(Listener):
         """The figures over the test set."""
         self._write("INFO", line.of_test_set())
 
-    def said(self, words: str) -> None:
+    def notified(self, message: str) -> None:
         """A sentence, or several lines."""
-        self._write("WARNING" if words.startswith("warning:") else "INFO", words.removeprefix("warning: "))
+        self._write("WARNING" if message.startswith("warning:") else "INFO", message.removeprefix("warning: "))
 
-    def _write(self, level: str, words: str) -> None:
+    def _write(self, level: str, message: str) -> None:
         now = datetime.now()
         stamp = f"{now:%Y-%m-%d %H:%M:%S},{now.microsecond // 1000:03d}-{level}: "
         with writing(self.path, MAKE_ROOM), open(self.path, "a", encoding="utf-8") as file:
-            file.writelines(f"{stamp}{line}\n" for line in words.splitlines())
+            file.writelines(f"{stamp}{line}\n" for line in message.splitlines())
 
 
 class TensorBoard(Listener):

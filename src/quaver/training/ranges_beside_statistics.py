@@ -34,29 +34,29 @@ class RangesBesideStatistics(CustomGraphPass):
 
     def __call__(self, graph: fx.Graph) -> None:
         """Rewrite a graph as the compiler has it after decomposition."""
-        ends: dict[fx.Node, list[fx.Node]] = {}
+        extremes: dict[fx.Node, list[fx.Node]] = {}
         for node in list(graph.nodes):
             if node.target in EXTREMES and len(node.args) == 1:
                 steps = _since_statistics(node.args[0])
                 if steps:
-                    self._look_at_ends(node, steps, ends)
+                    self._read_extremes(node, steps, extremes)
 
     def uuid(self) -> bytes:
         """For the compiler's cache: what this file says."""
         return get_hash_for_files((__file__,))
 
     @staticmethod
-    def _look_at_ends(extreme: fx.Node, steps: list[fx.Node], ends: dict[fx.Node, list[fx.Node]]) -> None:
+    def _read_extremes(extreme: fx.Node, steps: list[fx.Node], extremes: dict[fx.Node, list[fx.Node]]) -> None:
         """Follow the least and the largest of each channel along the steps, and look at nothing else."""
         graph, source = extreme.graph, steps[0]
         with graph.inserting_before(extreme):
-            if source not in ends:
+            if source not in extremes:
                 apart = (source, _others_than_channels(source), True)
-                ends[source] = [graph.call_function(find, apart) for find in EXTREMES]
+                extremes[source] = [graph.call_function(find, apart) for find in EXTREMES]
             for before, step in pairwise(steps):
-                if step not in ends:
-                    ends[step] = [_at(end, step, before) for end in ends[before]]
-            extreme.args = (graph.call_function(EXTREMES[extreme.target], tuple(ends[steps[-1]])),)
+                if step not in extremes:
+                    extremes[step] = [_at(end, step, before) for end in extremes[before]]
+            extreme.args = (graph.call_function(EXTREMES[extreme.target], tuple(extremes[steps[-1]])),)
 
 
 def _at(end: fx.Node, step: fx.Node, before: fx.Node) -> fx.Node:

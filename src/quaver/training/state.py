@@ -43,8 +43,8 @@ class State:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.values.items()}
         plain = []
         for index, optimizer in enumerate(self.optimizers):
-            found, rest = optimizer_state(optimizer, f"optimizer.{index}.")
-            tensors |= found
+            state_tensors, rest = optimizer_state(optimizer, f"optimizer.{index}.")
+            tensors |= state_tensors
             plain.append(rest)
         return tensors, {
             "at": asdict(self.at),
@@ -121,8 +121,8 @@ def _of_clips(phase: Phase) -> dict[str, float]:
     """What the recipe says of PACT's clips alone."""
     if not isinstance(phase, QuantPhase):
         return {}
-    said = {"lr": phase.pact_lr, "weight_decay": phase.pact_l2_decay}
-    return {name: value for name, value in said.items() if value != AS_WEIGHTS}
+    own = {"lr": phase.pact_lr, "weight_decay": phase.pact_l2_decay}
+    return {name: value for name, value in own.items() if value != AS_WEIGHTS}
 
 
 def optimizer_state(optimizer: Optimizer, prefix: str) -> tuple[Tensors, dict[str, Any]]:

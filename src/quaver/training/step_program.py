@@ -14,9 +14,9 @@ from quaver.training.compiled import compile_training
 from quaver.training.ranks import Ranks
 
 # statistics and ranges are the same everywhere after each step; torch 2.13 renamed the option for not broadcasting them
-_KNOWN = signature(DistributedDataParallel).parameters
+_DDP_PARAMETERS = signature(DistributedDataParallel).parameters
 _BUFFERS_ARE_EQUAL: dict[str, Any] = {
-    "forward_sync_buffers" if "forward_sync_buffers" in _KNOWN else "broadcast_buffers": False
+    "forward_sync_buffers" if "forward_sync_buffers" in _DDP_PARAMETERS else "broadcast_buffers": False
 }
 
 

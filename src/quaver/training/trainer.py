@@ -245,8 +245,8 @@ class Trainer:
         if not job.ranks.first:
             return
         tensors, record = self.state.taken()
-        tensors |= {f"random.{rank}.{kind}": tensor for rank, one in enumerate(random) for kind, tensor in one.items()}
-        run = {"phase": job.name, "processes": job.ranks.world, "marks": [listener.mark() for listener in job.listeners]}
+        tensors |= {f"random.{rank}.{kind}": tensor for rank, states in enumerate(random) for kind, tensor in states.items()}
+        run = {"phase": job.name, "processes": job.ranks.world, "marks": [listener.length() for listener in job.listeners]}
         job.checkpoints.save(Checkpoint(f"{job.name}-{self.state.at.step:09d}", tensors, job.header | run | record))
 
     def _go_on_from(self, checkpoint: Checkpoint) -> None:
@@ -254,7 +254,7 @@ class Trainer:
         job, record = self.job, checkpoint.record
         self.state.put_back(checkpoint)
         try:
-            marks = decoded(list[int], record["marks"])
+            lengths = decoded(list[int], record["marks"])
             if record["processes"] == job.ranks.world:
                 restore_random_state(under(f"random.{job.ranks.rank}.", checkpoint.tensors), job.device)
         except (LookupError, RuntimeError, TypeError, ValueError) as error:
@@ -265,8 +265,8 @@ class Trainer:
                 f"{job.ranks.world}: random numbers start anew, so the result will not be the same to the last bit."
             )
             torch.manual_seed(job.seed + self.state.at.step + job.ranks.rank)
-        for listener, mark in zip(job.listeners, marks, strict=False):
-            listener.cut(max(mark, 0))
+        for listener, length in zip(job.listeners, lengths, strict=False):
+            listener.truncate(max(length, 0))
 
     # small things
 
@@ -278,9 +278,9 @@ class Trainer:
             images = images.contiguous(memory_format=torch.channels_last)
         return images, target
 
-    def _say(self, words: str) -> None:
+    def _say(self, message: str) -> None:
         for listener in self.job.listeners:
-            listener.said(words)
+            listener.notified(message)
 
 
 class _WrongError(Exception):

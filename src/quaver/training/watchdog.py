@@ -96,7 +96,7 @@ class Watchdog:
 
     def _lost(self, images: Tensor) -> str | None:
         """Tensors that are all zero, or mostly beyond their range, now and at the last look."""
-        observed = self.probe.found(images) if self.probe is not None else {}
+        observed = self.probe.clipped_shares(images) if self.probe is not None else {}
         dead = [name for name, (share, largest) in observed.items() if largest == 0]
         clipped = [name for name, (share, largest) in observed.items() if share > CLIPPED]
         again = [name for name in self.seen.suspects if name in dead + clipped]
@@ -120,7 +120,7 @@ class _Probe:
         for name in names:
             self.view.quantizer(name).register_forward_pre_hook(partial(self._observe, name))
 
-    def found(self, images: Tensor) -> dict[str, tuple[float, float]]:
+    def clipped_shares(self, images: Tensor) -> dict[str, tuple[float, float]]:
         """For each tensor the part of it beyond its range, and its largest value."""
         self.seen = {}
         self.run(images)

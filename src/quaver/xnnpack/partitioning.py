@@ -62,13 +62,15 @@ def shapes(module: fx.GraphModule, example: tuple[Tensor, ...]) -> list[tuple[in
 def slice_up(module: fx.GraphModule, node: fx.Node) -> None:
     """The parts of a split as slices, which XNNPACK has."""
     dim, parts = argument(node, "dim"), node.meta["val"]
-    ends = [0]
+    boundaries = [0]
     for part in parts:
-        ends.append(ends[-1] + part.shape[dim])
+        boundaries.append(boundaries[-1] + part.shape[dim])
     for reader in list(node.users):
         if reader.target is operator.getitem:
             first = int(reader.args[1]) % len(parts)  # type: ignore[arg-type]
-            part = module.graph.call_function(aten.slice.Tensor, (node.args[0], dim, ends[first], ends[first + 1]))
+            part = module.graph.call_function(
+                aten.slice.Tensor, (node.args[0], dim, boundaries[first], boundaries[first + 1])
+            )
             part.meta = node.meta | reader.meta  # the op's name, the part's shape
             reader.replace_all_uses_with(part)
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from quaver.errors import EngineError, StorageError
-from quaver.log_suppression import silenced
+from quaver.log_suppression import suppressed_logs
 from quaver.runtime.runner import Array, Input, Runner
 from quaver.runtime.seal import unsealed
 from quaver.runtime.split_batches import in_pieces
@@ -101,7 +101,7 @@ def engine() -> Any:
 
 def _library() -> Any:
     try:
-        with silenced():
+        with suppressed_logs():
             from executorch.extension.pybindings import portable_lib
     except ImportError as error:
         raise EngineError(

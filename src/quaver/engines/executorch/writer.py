@@ -13,7 +13,7 @@ from quaver.engines.engine import WriteOptions
 from quaver.engines.executorch.runner import FACTS
 from quaver.errors import EngineError, QuaverWarning, StageError
 from quaver.image_input import ImageInput
-from quaver.log_suppression import silenced
+from quaver.log_suppression import suppressed_logs
 from quaver.program import Program, Stage
 from quaver.runtime.seal import sealed
 from quaver.xnnpack.byte_input import described, take_bytes
@@ -37,7 +37,7 @@ def serialized(program: Program, origin: dict[str, Any] | None = None, image: Im
     which sizes are free. With ``image`` it takes a camera's bytes.
     """
     manager = lowered(program, origin, image)
-    with silenced():
+    with suppressed_logs():
         try:
             return sealed(manager.to_executorch().buffer)
         except Exception as error:  # whatever it is, it is about the program
@@ -52,7 +52,7 @@ def lowered(program: Program, origin: dict[str, Any] | None = None, image: Image
             "TransformForMobilePass makes a mobile program of a frozen one."
         )
     refuse_joint_outputs(program, "ExecuTorch")
-    with silenced():
+    with suppressed_logs():
         try:
             from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
             from executorch.exir import to_edge_transform_and_lower
@@ -64,7 +64,7 @@ def lowered(program: Program, origin: dict[str, Any] | None = None, image: Image
     warn_of_float_weights(module.graph)
     inputs = take_bytes(module, program, image, "ExecuTorch")
     for_xnnpack(module, inputs)
-    with silenced():
+    with suppressed_logs():
         try:
             return to_edge_transform_and_lower(
                 torch.export.export(_Named(module), inputs, strict=False),

@@ -22,7 +22,7 @@ def clamp(t: Translator, node: fx.Node) -> Value:
     bounds = clamp_bounds(node)
     assert bounds is not None, node
     x: Value = t.values[node.args[0]]  # type: ignore[index]
-    word = word_for(bounds, x.grid)
+    word = clamp_op(bounds, x.grid)
     if word:
         return t.emit(word, [x], x, t.title(node), x.grid)
     if x.grid is None:
@@ -30,13 +30,13 @@ def clamp(t: Translator, node: fx.Node) -> Value:
     return limited(t, x, integers_at(x.grid, bounds), (LOW, HIGH), t.title(node))
 
 
-def word_for(bounds: tuple[float, float], grid: QParams | None) -> str:
+def clamp_op(bounds: tuple[float, float], grid: QParams | None) -> str:
     """LiteRT's word for a clamp, if it has one that gives the same numbers."""
     if grid is None:
-        return next((word for word, own in CLAMPS.items() if own == bounds), "")
-    ends = integers_at(grid, bounds)
-    words = (word for word, own in CLAMPS.items() if integers_at(grid, own) == ends)
-    return "" if ends == (LOW, HIGH) else next(words, "")
+        return next((op for op, own in CLAMPS.items() if own == bounds), "")
+    integer_bounds = integers_at(grid, bounds)
+    ops = (op for op, own in CLAMPS.items() if integers_at(grid, own) == integer_bounds)
+    return "" if integer_bounds == (LOW, HIGH) else next(ops, "")
 
 
 def integers_at(grid: QParams, bounds: tuple[float, float]) -> tuple[int, int]:
@@ -65,7 +65,7 @@ def emit_clamped(
 ) -> Value:
     """An op that clamps its integers itself, where only a clamp reads them: XNNPACK has no clamp of integers alone."""
     behind = clamp_behind(t, node) if grid is not None else None
-    word = word_for(clamp_bounds(behind) or (-np.inf, np.inf), grid) if behind is not None else ""
+    word = clamp_op(clamp_bounds(behind) or (-np.inf, np.inf), grid) if behind is not None else ""
     if word:
         options["fusedActivationFunction"] = 1 + list(CLAMPS).index(word)
     result = t.emit(op, operands, like, t.title(node), grid, **options)

@@ -17,8 +17,8 @@ aten = torch.ops.aten
 AS_THEY_ARE = ("quantize", "dequantize", "shape", "quantizer")
 
 
-def decompose(module: fx.GraphModule, known: Collection[str]) -> None:
-    """Write every op whose packet is not ``known`` in others; one that PyTorch has no definition of stays as it is.
+def decompose(module: fx.GraphModule, translated: Collection[str]) -> None:
+    """Write every op whose packet is not ``translated`` in others; one that PyTorch has no definition of stays as it is.
 
     Nodes know the tensors that they give (``meta["val"]``), but for those that depend on no input.
     """
@@ -28,7 +28,7 @@ def decompose(module: fx.GraphModule, known: Collection[str]) -> None:
     for node in list(module.graph.nodes):
         if node.op == "get_attr" or (node.op == "call_function" and constant.issuperset(node.all_input_nodes)):
             constant.add(node)
-        elif is_definable(node) and packet(node) not in known:
+        elif is_definable(node) and packet(node) not in translated:
             tensors = [source for source in node.all_input_nodes if isinstance(given_by(source, module, mode), Tensor)]
             replace(module, node, defined(node, tensors), tensors)
     module.graph.eliminate_dead_code()
@@ -95,8 +95,8 @@ def defined(node: fx.Node, tensors: list[fx.Node]) -> fx.GraphModule:
     """An op as PyTorch defines it, for tensors of these shapes."""
 
     def run(*values: Tensor) -> Any:
-        known = dict(zip(tensors, values, strict=True))
-        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: known.get(source, source.meta["val"]))
+        value_of = dict(zip(tensors, values, strict=True))
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: value_of.get(source, source.meta["val"]))
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
     with torch.no_grad():

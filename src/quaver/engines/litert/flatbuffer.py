@@ -172,10 +172,10 @@ class File:
             kind = f"{OPTIONS[name]}Options"
             operator.builtinOptionsType = getattr(self.schema.BuiltinOptions, kind)
             operator.builtinOptions = getattr(self.schema, f"{kind}T")()
-            known = vars(operator.builtinOptions)
+            fields = vars(operator.builtinOptions)
             for option, value in options.items():
-                assert option in known, option
-                known[option] = value
+                assert option in fields, option
+                fields[option] = value
         self.graph.operators.append(operator)
         return output
 

@@ -29,7 +29,7 @@ def index(t: Translator, node: fx.Node) -> Value:
         )
     chosen = np.broadcast_arrays(*(whole(t.constants[given[place]]).numpy() for place in places))
     extents = x.shape[places[0] : places[-1] + 1]
-    numbers = np.ravel_multi_index([one % extent for one, extent in zip(chosen, extents, strict=True)], extents)
+    numbers = np.ravel_multi_index([indices % extent for indices, extent in zip(chosen, extents, strict=True)], extents)
     shape = (*x.shape[: places[0]], size(extents), *x.shape[places[-1] + 1 :])
     return gathered(t, node, t.reshaped(x, shape, as_given(len(shape))), numbers, places[0])
 
@@ -98,11 +98,11 @@ def where(t: Translator, node: fx.Node) -> Value:
     order = as_given(len(shape))
     values = []
     for place, value in enumerate(node.args[:3]):
-        one = t.operand(value)
-        one = t.ordered(one, as_given(one.rank))
-        array = one.array if one.array is None or place == 0 else one.array.astype(np.float32)
-        one = one if array is None else t.constant(array)
-        values.append(t.reshaped(one, (*[1] * (len(shape) - one.rank), *one.stored.shape), order))
+        operand = t.operand(value)
+        operand = t.ordered(operand, as_given(operand.rank))
+        array = operand.array if operand.array is None or place == 0 else operand.array.astype(np.float32)
+        operand = operand if array is None else t.constant(array)
+        values.append(t.reshaped(operand, (*[1] * (len(shape) - operand.rank), *operand.stored.shape), order))
     return t.emit("SELECT_V2", values, t.like(node, order), t.title(node))
 
 

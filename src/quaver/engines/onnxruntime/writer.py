@@ -74,8 +74,8 @@ def _is_idle(clamp: ir.Node, rounding: ir.Node) -> bool:
             return False  # tensors, known only when it runs
         limits = [end if bound is None else float(bound) for bound, end in zip(bounds, (-np.inf, np.inf), strict=True)]
     scale, zero = float(array_of(rounding.inputs[1])), array_of(rounding.inputs[2])
-    ends = [bound - int(zero) for bound in (np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max)]
-    return [int(divided_integers(torch.tensor(limit), scale, *ends)) for limit in limits] == ends
+    extremes = [bound - int(zero) for bound in (np.iinfo(zero.dtype).min, np.iinfo(zero.dtype).max)]
+    return [int(divided_integers(torch.tensor(limit), scale, *extremes)) for limit in limits] == extremes
 
 
 def round_before_clamps(graph: ir.Graph) -> None:

@@ -15,7 +15,7 @@ from quaver.runtime.runner import Array, Input, Runner
 # Float layers stay float32: on processors with AMX the plugin would otherwise run them in bfloat16, and an int8 program's
 # few float layers would no longer be what was trained. Nor may it round the float inputs of layers with int8 weights.
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
-SAID_IN_THE_FILE = ("DYNAMIC_QUANTIZATION_GROUP_SIZE",)
+EXACT_IN_FILE = ("DYNAMIC_QUANTIZATION_GROUP_SIZE",)
 """Those of `EXACT` that the plugin also reads from a file; who opens one without Quaver has to set the others (2026.4)."""
 # For fixed shapes the plugin would fuse elementwise ops, quantizers among them, into kernels that round otherwise.
 EXACT_FOR_FIXED_SHAPES = {"SNIPPETS_MODE": "DISABLE"}

@@ -13,7 +13,7 @@ import torch
 
 from quaver.engines.engine import WriteOptions
 from quaver.engines.openvino.norms import round_norms, spell_out_norm
-from quaver.engines.openvino.runner import EXACT, SAID_IN_THE_FILE, ov
+from quaver.engines.openvino.runner import EXACT, EXACT_IN_FILE, ov
 from quaver.errors import EngineError
 from quaver.onnx.byte_input import take_bytes
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, operand
@@ -46,7 +46,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
     """Write ``path`` (.xml) and its weights beside it; ``origin`` goes into the model's runtime information."""
     model = shared_model(program, options.shared)
     take_bytes(model, program, options.image)
-    weigh_apart(model.graph)
+    unshare_weights(model.graph)
     pad_apart(model.graph)
     scale_apart(model.graph)
     try:
@@ -63,7 +63,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
     packed = _pack_small_weights(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
-    for name in SAID_IN_THE_FILE:
+    for name in EXACT_IN_FILE:
         converted.set_rt_info(EXACT[name], ["runtime_options", name])
     try:
         ov.save_model(converted, path, compress_to_fp16=False)  # batch norm's biases and steps are not ours to round
@@ -79,17 +79,17 @@ def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[-1]
 
 
-def weigh_apart(graph: ir.Graph) -> None:
+def unshare_weights(graph: ir.Graph) -> None:
     """Give every layer a weight of its own, where several share one: OpenVINO runs those in float (seen in 2026.4).
 
     What is written twice is stored once, for its writer looks for equal constants.
     """
-    known: set[ir.Value] = set()
+    taken: set[ir.Value] = set()
     for node in [node for node in graph if node.op_type == "DequantizeLinear" and is_constant(node.inputs[0])]:
         weight = operand(node)
-        if weight in known:
+        if weight in taken:
             node.replace_input_with(0, constant(graph, weight.name, array_of(weight)))
-        known.add(weight)
+        taken.add(weight)
 
 
 def _with_every_input(model: ov.Model, program: Program) -> ov.Model:
@@ -213,9 +213,9 @@ def _store_signed_from_zero(model: ov.Model) -> None:
             continue
         step = (high.data - low.data) / np.float32(255)
         zero_point = np.rint(-low.data / step)
-        ends = [ops.constant(value) for value in (np.zeros_like(step), step * np.float32(255), step * zero_point)]
-        unsigned = ops.fake_quantize(*(rounding.input_value(place) for place in range(3)), *ends[:2], 256)
-        signed = ops.subtract(unsigned, ends[2])
+        constants = [ops.constant(value) for value in (np.zeros_like(step), step * np.float32(255), step * zero_point)]
+        unsigned = ops.fake_quantize(*(rounding.input_value(place) for place in range(3)), *constants[:2], 256)
+        signed = ops.subtract(unsigned, constants[2])
         name, output = rounding.get_friendly_name(), rounding.output(0)
         unsigned.set_friendly_name(f"{name}.from_zero")
         signed.set_friendly_name(name)
@@ -301,8 +301,8 @@ def _pack_small_weights(model: ov.Model) -> list[Any]:
         integers, readers = op.data, op.output(0).get_target_inputs()
         if integers.min() < -8 or integers.max() > 7:
             continue
-        pairs = np.resize(integers.reshape(-1), (-(-integers.size // 2), 2)).astype(np.uint8) & 15
-        memory.append(pairs[:, 0] | pairs[:, 1] << 4)
+        nibbles = np.resize(integers.reshape(-1), (-(-integers.size // 2), 2)).astype(np.uint8) & 15
+        memory.append(nibbles[:, 0] | nibbles[:, 1] << 4)
         packed = ov.op.Constant(ov.Tensor(memory[-1], ov.Shape(integers.shape), ov.Type.i4))
         packed.set_friendly_name(op.get_friendly_name())
         whole = ops.convert(packed, "i8")

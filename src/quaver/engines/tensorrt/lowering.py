@@ -40,9 +40,9 @@ lowering = PairsLowering
 
 def exact_nodes(facts: Facts) -> set[fx.Node]:
     """Where one float32 operation, or none, is left to compute: sums of products are added in another order there."""
-    one = ("elementwise_add", "elementwise_mul", "leaky_relu")
+    single_operation = ("elementwise_add", "elementwise_mul", "leaky_relu")
     return {
         node
         for node, op in facts.items()
-        if op.only_moves or op.kind in ("quantize", "clamp") or (op.type in one and "alpha" not in node.kwargs)
+        if op.only_moves or op.kind in ("quantize", "clamp") or (op.type in single_operation and "alpha" not in node.kwargs)
     }

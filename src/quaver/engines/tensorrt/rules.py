@@ -47,9 +47,9 @@ def broken_in(proto: onnx.ModelProto) -> list[BrokenRule]:
     model = ir.from_proto(proto)
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     return [
-        BrokenRule(rule.__name__.replace("_", " "), _name(node), words, rule in REFUSED)
+        BrokenRule(rule.__name__.replace("_", " "), _name(node), message, rule in REFUSED)
         for rule in (*REFUSED, *SLOWER)
-        for node, words in rule(model)
+        for node, message in rule(model)
     ]
 
 
@@ -258,12 +258,12 @@ def _axis(node: ir.Node) -> int:
     return node.attributes["axis"].as_int() if "axis" in node.attributes else 1
 
 
-def _same_grid(one: ir.Node, other: ir.Node) -> bool:
+def _same_grid(first: ir.Node, other: ir.Node) -> bool:
     """Whether two nodes have the same scale, along the same axis if it is one per channel."""
-    scales: list[Any] = [array_of(node.inputs[1]) for node in (one, other)]
+    scales: list[Any] = [array_of(node.inputs[1]) for node in (first, other)]
     if any(scale is None for scale in scales):
-        return one.inputs[1] is other.inputs[1]
-    return np.array_equal(np.ravel(scales[0]), np.ravel(scales[1])) and (_scales(one) == 1 or _axis(one) == _axis(other))
+        return first.inputs[1] is other.inputs[1]
+    return np.array_equal(np.ravel(scales[0]), np.ravel(scales[1])) and (_scales(first) == 1 or _axis(first) == _axis(other))
 
 
 def _is_of_weight(node: ir.Node) -> bool:

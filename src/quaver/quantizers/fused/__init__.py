@@ -36,10 +36,10 @@ def suits(x: Tensor) -> bool:
 
 def switched_on() -> bool:
     """What the environment says. Off, where it says nothing: the kernels never ran on an accelerator yet."""
-    said = os.environ.get(SWITCH, "0")
-    if said not in ("0", "1"):
-        raise ConfigError(f"{SWITCH}={said!r} in the environment: 1 switches the fused quantizers on, 0 off.")
-    return said == "1"
+    switch = os.environ.get(SWITCH, "0")
+    if switch not in ("0", "1"):
+        raise ConfigError(f"{SWITCH}={switch!r} in the environment: 1 switches the fused quantizers on, 0 off.")
+    return switch == "1"
 
 
 def interpreted() -> bool:

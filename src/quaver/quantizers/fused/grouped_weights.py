@@ -22,7 +22,7 @@ class WeightLayout(NamedTuple):
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     axis: int
-    pairs: int | None
+    saturation_axis: int | None
     high: int
 
 
@@ -38,7 +38,7 @@ class LaunchTable(NamedTuple):
 
 def takes(quantizer: ChannelWiseAbsMax, weight: Tensor) -> bool:
     """Whether the kernel computes what this quantizer makes of a weight."""
-    grid, axis, pairs = quantizer.grid, quantizer.axis % max(weight.dim(), 1), quantizer.pairs
+    grid, axis, saturation_axis = quantizer.grid, quantizer.axis % max(weight.dim(), 1), quantizer.saturation_axis
     return (
         type(quantizer) is ChannelWiseAbsMax
         and weight.dim() > 1
@@ -47,7 +47,7 @@ def takes(quantizer: ChannelWiseAbsMax, weight: Tensor) -> bool:
         and quantizer.limit is None
         and grid.signed
         and grid.narrow
-        and (pairs is None or axis == (1 if pairs % weight.dim() == 0 else 0))
+        and (saturation_axis is None or axis == (1 if saturation_axis % weight.dim() == 0 else 0))
     )
 
 
@@ -61,12 +61,12 @@ def rounded_together(weights: Iterable[tuple[nn.Module, Tensor]]) -> Iterator[No
     for group in together.values():
         quantizers, given = zip(*group, strict=True)
         for quantizer, weight, value in zip(quantizers, given, rounded(quantizers, given), strict=True):
-            quantizer.handed = (weight, weight._version, value)
+            quantizer.precomputed = (weight, weight._version, value)
     try:
         yield
     finally:
         for quantizer, _ in (pair for group in together.values() for pair in group):
-            quantizer.handed = None
+            quantizer.precomputed = None
 
 
 def rounded(quantizers: Sequence[ChannelWiseAbsMax], weights: Sequence[Tensor]) -> list[Tensor]:
@@ -78,7 +78,7 @@ def rounded(quantizers: Sequence[ChannelWiseAbsMax], weights: Sequence[Tensor]) 
     table = _table(tuple(map(_place, quantizers, rows)), rows[0].device)
     result = rows[0].new_empty(table.starts[-1])
     thresholds = torch.empty(table.channels[-1], device=result.device)
-    factors = {quantizer.pair_factor for quantizer in quantizers if quantizer.widens_for_pairs}
+    factors = {quantizer.pair_factor for quantizer in quantizers if quantizer.widens_range}
     assert len(factors) < 2  # only 8 bits can overflow
     triton_kernels.round_weights[(table.channels[-1],)](
         table.rows,
@@ -112,15 +112,17 @@ class _StraightThrough(torch.autograd.Function):
 
 
 def _place(quantizer: ChannelWiseAbsMax, weight: Tensor) -> WeightLayout:
-    pairs = quantizer.pairs if quantizer.widens_for_pairs else None
+    saturation_axis = quantizer.saturation_axis if quantizer.widens_range else None
     shape, stride = tuple(weight.shape), weight.stride()
-    return WeightLayout(weight.data_ptr(), shape, stride, quantizer.axis % weight.dim(), pairs, quantizer.grid.high)
+    return WeightLayout(
+        weight.data_ptr(), shape, stride, quantizer.axis % weight.dim(), saturation_axis, quantizer.grid.high
+    )
 
 
 @lru_cache(maxsize=1024)
 def _table(places: tuple[WeightLayout, ...], device: torch.device) -> LaunchTable:
     """The same at every step: optimizers write where the weights lie."""
-    rows, owners, pairs = [], [], [torch.empty(0, dtype=torch.int64)]
+    rows, owners, neighbours_of = [], [], [torch.empty(0, dtype=torch.int64)]
     starts, channels, pair_start = [0], [0], 0
     for index, place in enumerate(places):
         count, inner = place.shape[place.axis], place.stride[place.axis]
@@ -129,18 +131,18 @@ def _table(places: tuple[WeightLayout, ...], device: torch.device) -> LaunchTabl
         rows.append([place.pointer, channels[-1], count, inner, numel // count, place.high, starts[-1], pair_start])
         rows[-1].append(beside.shape[1])
         owners.append(torch.full((count,), index))
-        pairs.append(beside.flatten())
+        neighbours_of.append(beside.flatten())
         starts.append(starts[-1] + numel)
         channels.append(channels[-1] + count)
         pair_start += beside.numel()
-    owner, pair = torch.cat(owners), torch.cat(pairs)
+    owner, pair = torch.cat(owners), torch.cat(neighbours_of)
     return LaunchTable(torch.tensor(rows).to(device), owner.to(device), pair.to(device), tuple(starts), tuple(channels))
 
 
 def _neighbours(place: WeightLayout) -> Tensor:
     """Where the two of each pair lie, counted from where their channel begins."""
-    if place.pairs is None:
+    if place.saturation_axis is None:
         return torch.empty(2, 0, dtype=torch.int64)
     places = torch.arange(torch.Size(place.shape).numel()).as_strided(place.shape, place.stride)
-    both = neighbours(places.movedim(place.pairs, -1)[:1])
+    both = neighbours(places.movedim(place.saturation_axis, -1)[:1])
     return torch.stack([torch.cat([side.flatten() for side in sides]) for sides in zip(*both, strict=True)])

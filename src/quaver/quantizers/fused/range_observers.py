@@ -32,7 +32,7 @@ RULES: dict[type[Quantizer], KernelRule] = {
 def observed_scale(quantizer: Quantizer, x: Tensor, tensor: int) -> Tensor | None:
     """The step of ``quantizer`` with ``x`` observed; None where an expression has to find it."""
     rule = RULES.get(type(quantizer))
-    if rule is None or quantizer.synced or quantizer.widens_for_pairs or quantizer.nonfinite.device != x.device:
+    if rule is None or quantizer.synced or quantizer.widens_range or quantizer.nonfinite.device != x.device:
         return None
     if quantizer.scratch is None or quantizer.scratch.device != x.device:
         quantizer.scratch = torch.zeros(2, dtype=torch.int32, device=x.device)

@@ -234,7 +234,7 @@ def slope_and_mask(
 def round_weights(
     table,
     owners,
-    pairs,
+    neighbour_places,
     result,
     thresholds,
     pair_factor,
@@ -244,7 +244,7 @@ def round_weights(
 ):
     """Many weights at once, a channel each program: max|w|, more where neighbours ask for it, and all of it rounded.
 
-    ``owners`` says whose channel it is, as a row of ``table``; ``pairs`` are the places of neighbours within a channel.
+    ``owners`` says whose channel it is, as a row of ``table``; ``neighbour_places``: of neighbours within a channel.
     """
     program = tl.program_id(0)
     row = table + tl.load(owners + program) * FIELDS
@@ -253,7 +253,7 @@ def round_weights(
     weight = tl.load(row).to(tl.pointer_type(ELEMENT)) + start
     low, high = -tl.load(row + 5).to(tl.float32), tl.load(row + 5).to(tl.float32)
     result += tl.load(row + 6) + start
-    neighbours, many = pairs + tl.load(row + 7), tl.load(row + 8)
+    neighbours, many = neighbour_places + tl.load(row + 7), tl.load(row + 8)
     sizes = tl.zeros([BLOCK], tl.int32)
     for begin in range(0, size, BLOCK):
         index = begin + tl.arange(0, BLOCK)
@@ -265,9 +265,9 @@ def round_weights(
         sums = tl.zeros([BLOCK], tl.int32)
         for begin in range(0, many, BLOCK):
             index = begin + tl.arange(0, BLOCK)
-            one = tl.load(neighbours + index, mask=index < many, other=0)
+            first = tl.load(neighbours + index, mask=index < many, other=0)
             other = tl.load(neighbours + many + index, mask=index < many, other=0)
-            total = tl.load(weight + one, mask=index < many, other=0.0).to(tl.float32)
+            total = tl.load(weight + first, mask=index < many, other=0.0).to(tl.float32)
             total += tl.load(weight + other, mask=index < many, other=0.0).to(tl.float32)
             sums = tl.maximum(sums, _size_bits(total, True))
         widest = tl.max(sums, axis=0).to(tl.float32, bitcast=True) * pair_factor

@@ -276,13 +276,13 @@
     return found;
   }
   function curves(chart, figure) {
-    const lines = [...new Set(chart.marks.map((mark) => mark.run))]; // of words: runs with phases of their own have one each
+    const lines = [...new Set(chart.phase_starts.map((start) => start.run))]; // of words: runs with phases of their own have one each
     const height = 216, left = 48, right = 8, top = 26 + 13 * Math.max(lines.length - 1, 0), floor = height - 24;
     for (const series of chart.series) series.points = series.parts.flat();
     const points = chart.series.flatMap((series) => series.points);
     const ends = (axis) => points.reduce(([low, high], point) => [Math.min(low, point[axis]), Math.max(high, point[axis])], [Infinity, -Infinity]);
     const [first, x1] = ends(0);
-    const x0 = Math.min(first, ...chart.marks.map((mark) => mark.x)); // a phase has room even before its first point
+    const x0 = Math.min(first, ...chart.phase_starts.map((mark) => mark.x)); // a phase has room even before its first point
     let [y0, y1] = ends(1);
     if (y0 === y1) { y0 -= Math.abs(y0) / 10 || 1; y1 += Math.abs(y1) / 10 || 1; }
     if (chart.kind === "number" && y0 > 0 && y0 < 0.5 * y1) y0 = 0;
@@ -308,9 +308,9 @@
           written(words(value), { x: left - 8, y: (y(value) + 4).toFixed(1), "text-anchor": "end" }),
         ]),
         ...ticks(x0, x1, width / 90).map((value) => written(short(value), { x: x(value).toFixed(1), y: height - 6, "text-anchor": near(x(value)) })),
-        ...chart.marks.map((mark) => drawn("path", { d: mark.x > x0 ? `M${x(mark.x).toFixed(1)} ${top - 16}V${floor}` : "", class: mark.run === null ? "phase" : `phase s${mark.run}` })),
-        ...chart.marks.flatMap((mark, index) => {
-          const at = x(mark.x) + (mark.x > x0 ? 6 : 0), next = chart.marks[index + 1];
+        ...chart.phase_starts.map((mark) => drawn("path", { d: mark.x > x0 ? `M${x(mark.x).toFixed(1)} ${top - 16}V${floor}` : "", class: mark.run === null ? "phase" : `phase s${mark.run}` })),
+        ...chart.phase_starts.flatMap((mark, index) => {
+          const at = x(mark.x) + (mark.x > x0 ? 6 : 0), next = chart.phase_starts[index + 1];
           const room = (next && next.run === mark.run ? x(next.x) : width) - at;
           const letters = Math.floor(room / 6.4);
           return letters < 4 ? [] : [written(mark.label.length > letters ? `${mark.label.slice(0, letters - 1)}…` : mark.label, { x: at.toFixed(1), y: 12 + 13 * lines.indexOf(mark.run), class: mark.run === null ? "" : `of${mark.run}` })];
