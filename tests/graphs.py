@@ -5,7 +5,8 @@ from torch import fx, nn
 from torch.utils import _pytree as pytree
 
 from quaver.graph.annotation import notes_of
-from quaver.graph.nodes import Op, copy_graph, type_of
+from quaver.graph.copying import copy_graph
+from quaver.graph.nodes import Op, type_of
 from quaver.program import EVAL, TRAIN, InputTensor, OpPlan, Program, Signature
 
 aten = torch.ops.aten

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import quaver
-from quaver.graph.nodes import copy_graph
+from quaver.graph.copying import copy_graph
 from quaver.passes import TransformForMobilePass
 from quaver.program.views import Executable
 from quaver.xnnpack.lowering import XNNPACKLowering

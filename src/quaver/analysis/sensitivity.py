@@ -13,7 +13,8 @@ from quaver.analysis.sites import Site
 from quaver.analysis.tensor_statistics import decibels
 from quaver.config.scopes import contains
 from quaver.errors import InputError
-from quaver.graph.nodes import Op, copy_graph, is_fake_quant, ops_by_name, ops_in
+from quaver.graph.copying import copy_graph
+from quaver.graph.nodes import Op, is_fake_quant, ops_by_name, ops_in
 from quaver.operators import WEIGHTED
 from quaver.program import EVAL, Program
 from quaver.program.reason import SkipPattern

@@ -350,24 +350,3 @@ def pads_with_infinity(node: fx.Node) -> bool:
 def shares_steps(layer: fx.Node) -> bool:
     """Whether a layer's groups share the weight's steps, so that an output channel has none of its own."""
     return packet(layer) == "conv_transpose2d" and argument(layer, "groups") != 1
-
-
-def copy_graph(graph: fx.Graph) -> fx.Graph:
-    """A graph with nodes of its own."""
-    twin = fx.Graph()
-    names: dict[fx.Node, fx.Node] = {}
-    result = twin.graph_copy(graph, names)
-    twin.output(result)
-    for old, new in names.items():
-        new.meta = dict(old.meta)
-    return twin
-
-
-def without_quantizers(graph: fx.Graph) -> fx.Graph:
-    """A copy of the graph without quantizers and observers."""
-    bare = copy_graph(graph)
-    for node in list(bare.nodes):
-        if is_fake_quant(node):
-            node.replace_all_uses_with(node.args[0])
-            bare.erase_node(node)
-    return bare

@@ -8,7 +8,8 @@ from torch import fx
 from quaver.checking import names, several
 from quaver.config.options import Checked, lists_options, option
 from quaver.errors import ConfigError
-from quaver.graph.nodes import copy_graph, is_dequantize, is_quantize, ops_by_name
+from quaver.graph.copying import copy_graph
+from quaver.graph.nodes import is_dequantize, is_quantize, ops_by_name
 from quaver.operators import OP_TYPES
 from quaver.passes.base import Pass
 from quaver.program import EVAL, Program, Stage

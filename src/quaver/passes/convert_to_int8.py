@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from quaver.config.options import lists_options
-from quaver.graph.nodes import copy_graph
+from quaver.graph.copying import copy_graph
 from quaver.passes.base import SaidTypes
 from quaver.program import EVAL, Program, Stage
 from quaver.program.views import parent_module, read

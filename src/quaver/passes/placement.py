@@ -18,7 +18,8 @@ from torch import fx, nn
 
 from quaver.engines import Engine
 from quaver.errors import ConfigError
-from quaver.graph.nodes import OpNode, is_stored, ops_in, tensor_notes, without_quantizers
+from quaver.graph.copying import without_quantizers
+from quaver.graph.nodes import OpNode, is_stored, ops_in, tensor_notes
 from quaver.graph.patterns import behind_clamp, folded_behind, never_negative
 from quaver.passes.quantizer_groups import Group, Plan, QuantizersByName, QuantizerSource
 from quaver.passes.reasons import why_float

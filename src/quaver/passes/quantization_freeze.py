@@ -1,6 +1,5 @@
 """The third pass: what was trained becomes integers and constants."""
 
-import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -8,37 +7,34 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, fx, nn
 
-from quaver.capture.capture import capture_modes
 from quaver.checking import or_none
 from quaver.config.options import lists_options, rules_of
 from quaver.config.quantization_options import ActivationOptions, WeightOptions, WeightRange
-from quaver.errors import ConversionError, StageError
+from quaver.errors import StageError
 from quaver.graph.annotation import notes_of
+from quaver.graph.copying import copy_graph
 from quaver.graph.nodes import (
     argument,
     behind,
-    copy_graph,
     is_fake_quant,
     is_op,
     is_parameter,
     op_of,
     quantizer_of,
-    rank_of,
     tensor_notes,
 )
 from quaver.graph.patterns import folded_behind
 from quaver.int8.folding import fold_of
 from quaver.operators import channel_axis
 from quaver.passes.base import SaidTypes
+from quaver.passes.custom_functions import reason_in_front, traced_function, with_plain_quantizers
 from quaver.passes.quantized_ops import dequantize_weight, quantize_dequantize
 from quaver.passes.redundant_options import redundant_option, refuse_other_options
 from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
 from quaver.program.op_record import OpRecord
-from quaver.program.reason import Because
-from quaver.program.views import Executable, parent_module, read, set_submodule, value_of
-from quaver.quantizers import CustomQuantizer, Observer, Quantizer
-from quaver.quantizers.on_grid import OffGridError
+from quaver.program.views import parent_module, read, value_of
+from quaver.quantizers import Observer
 
 
 def _as_trained(kind: type, name: str) -> Any:
@@ -112,81 +108,6 @@ def _listed(names: list[str]) -> str:
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more tensors"
 
 
-def with_plain_quantizers(program: Program) -> Program:
-    """The program with a plain quantizer in the place of each that has a user's function in it, or a clip in front."""
-    plain: dict[str, Quantizer] = {}
-    ranks, device = _ranks(program), _device(program)
-    for name, quantizer in program.quantizers():
-        if not isinstance(quantizer, CustomQuantizer):
-            absorbing = quantizer.absorbing(ranks[name], device)
-            if absorbing is not None:
-                plain[name] = absorbing
-        else:
-            try:
-                plain[name] = plain_form(program, name, quantizer, ranks[name], device)
-            except OffGridError as error:
-                raise ConversionError(
-                    f"{name!r}: its custom quantize function is on no integer grid: {error}. Round to multiples of one "
-                    "step, use a preprocess function in front of a built-in quantizer, or leave the op out with a skip "
-                    "pattern."
-                ) from error
-    if not plain:
-        return program
-    twin, quantizers = program.copy(), nn.Module()
-    for name, quantizer in program.quantizers():
-        set_submodule(quantizers, name, plain.get(name, quantizer))
-    twin._modules[program.placements.root] = quantizers
-    return twin
-
-
-def _ranks(program: Program) -> dict[str, int]:
-    """How many dimensions each tensor has that is quantized; of images where it is not known."""
-    seen = {quantizer_of(node): rank_of(node) for node in reversed(program.graphs[EVAL].nodes)}
-    return {name: seen.get(name) or 4 for name in program.placements.quantizers}
-
-
-def _device(program: Program) -> torch.device:
-    return next((tensor.device for tensor in program.parameters()), torch.device("cpu"))
-
-
-def plain_form(program: Program, name: str, custom: CustomQuantizer, rank: int, device: torch.device) -> Quantizer:
-    """The plain quantizer that does what a user's function does; for a weight, to what the function made of it."""
-    if name not in program.placements.weights:
-        return custom.plain_activation(rank, device)
-    custom = copy.deepcopy(custom).eval()
-    values = custom(program.weight(name)).detach().float()
-    plain = custom.plain_weight(values)
-    plain.preprocess = custom
-    return plain
-
-
-def traced_function(function: nn.Module, tensor: str, rank: int, device: torch.device) -> Program:
-    """A user's function in front of a quantizer as a graph, if it is one for tensors of every size."""
-    example, other = (torch.randn([7, 5, 4, 3, 2, 6][start:][:rank], device=device) for start in (0, 1))
-    try:
-        traced = capture_modes(function, (example,), None, (EVAL,))
-        (result,) = Executable(traced, traced.graphs[EVAL])(other)
-        fits = torch.equal(result, copy.deepcopy(function).eval()(other))
-    except Exception as error:  # whatever a user's function raises
-        raise ConversionError(f"{tensor!r}: its preprocess function has no graph: {error} {_WITHOUT_IT}") from error
-    if not fits:
-        raise ConversionError(f"{tensor!r}: its preprocess function depends on the tensor's size. {_WITHOUT_IT}")
-    return traced
-
-
-def _in_front(tensor: str) -> Because:
-    return Because(
-        f"of the preprocess function in front of {tensor!r}, which is no clip, so no threshold absorbs it: it costs a float "
-        "op, and what is computed before it cannot be rounded in the same step"
-    )
-
-
-_WITHOUT_IT = (
-    "Write it for every element by itself, or train with it, then load the state into a program without it, with "
-    "load_state_dict(state, strict=False), and train on for a few batches."
-)
-
-
 @dataclass
 class _Freezing:
     program: Program
@@ -220,7 +141,7 @@ class _Freezing:
 
     def computed(self, function: nn.Module, source: fx.Node, tensor: str) -> fx.Node:
         """The ops of a user's function on a tensor that is rounded behind them."""
-        traced = traced_function(function, tensor, _ranks(self.program)[tensor], _device(self.program))
+        traced = traced_function(function, self.program, tensor)
         nodes: dict[fx.Node, fx.Node] = {}
         for node in traced.graphs[EVAL].nodes:
             if node.op == "placeholder":
@@ -233,7 +154,7 @@ class _Freezing:
                     op = replace(op_of(node), name=f"{tensor}.preprocess.{op_of(node).name}")
                     nodes[node].meta = tensor_notes(node, op=op)
                     self.in_front.append(
-                        OpRecord(op.name, op.type, op.scope, op.source, quantized=False, why=_in_front(tensor))
+                        OpRecord(op.name, op.type, op.scope, op.source, quantized=False, why=reason_in_front(tensor))
                     )
         (result,) = traced.graphs[EVAL].output_node().all_input_nodes
         return nodes[result]

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 
 from quaver.engines import DEFAULT, ENGINES, Engine
 from quaver.errors import StageError
-from quaver.graph.nodes import copy_graph
+from quaver.graph.copying import copy_graph
 from quaver.preprocessing import Preprocessing
 from quaver.program.empty_batch import empty_shape
 from quaver.program.history import PassApplied
@@ -26,7 +26,7 @@ from quaver.program.stage import Stage
 from quaver.program.stateful_ops import is_training, settle_eps, stateful_nodes
 from quaver.program.traced import Traced
 from quaver.program.training_code import TrainingCode
-from quaver.program.views import Executable, is_plain, parent_module, read, reads_module, value_of, view
+from quaver.program.views import Executable, graph_module, read, value_of, view
 from quaver.quantizers import Quantizer
 
 TRAIN, EVAL = "train", "eval"
@@ -199,17 +199,7 @@ class Program(nn.Module):
 
         A tensor or module whose path cannot be written there as it is, or is taken, stands at another.
         """
-        graph, root = copy_graph(self.graphs[EVAL]), nn.Module()
-        taken, renamed = fx.GraphModule(nn.Module(), fx.Graph()), self.free_name("renamed")
-        for index, node in enumerate(filter(reads_module, graph.nodes)):
-            value = read(self, node.target)
-            if not is_plain(node.target) or hasattr(taken, node.target.split(".")[0]):
-                node.target = f"{renamed}.{index}"
-            container, leaf = parent_module(root, node.target)
-            table = container._modules if isinstance(value, nn.Module) else container._buffers
-            table[leaf] = value
-        root.training = self.training
-        return fx.GraphModule(root, graph)
+        return graph_module(self, copy_graph(self.graphs[EVAL]), self.free_name("renamed"))
 
     def train(self, mode: bool = True) -> "Program":
         """Choose the training graph, or with ``mode=False`` the evaluation graph."""

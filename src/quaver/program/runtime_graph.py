@@ -8,7 +8,8 @@ from torch import fx
 
 from quaver.checking import nearest
 from quaver.errors import InputError, StageError
-from quaver.graph.nodes import copy_graph, facts, is_fake_quant, ops_by_name
+from quaver.graph.copying import copy_graph
+from quaver.graph.nodes import facts, is_fake_quant, ops_by_name
 from quaver.graph.patterns import folded_behind
 from quaver.program.module_calls import ModuleCalls, module_called
 from quaver.program.module_hooks import FORWARD, Hooked, HookedCall, all_hooks, insert_hooks, refuse_backward_hooks

@@ -104,6 +104,23 @@ def _spelled_safely(graph: fx.Graph) -> fx.Graph:
     return graph
 
 
+def graph_module(root: nn.Module, graph: fx.Graph, renamed: str) -> fx.GraphModule:
+    """A graph with the tensors and modules of ``root`` that it reads.
+
+    What stands at a path that is taken, or that cannot be written into code, stands below ``renamed`` instead.
+    """
+    tensors, taken = nn.Module(), fx.GraphModule(nn.Module(), fx.Graph())
+    for index, node in enumerate(filter(reads_module, graph.nodes)):
+        value = read(root, node.target)
+        if not is_plain(node.target) or hasattr(taken, node.target.split(".")[0]):
+            node.target = f"{renamed}.{index}"
+        container, leaf = parent_module(tensors, node.target)
+        table = container._modules if isinstance(value, nn.Module) else container._buffers
+        table[leaf] = value
+    tensors.training = root.training
+    return fx.GraphModule(tensors, graph)
+
+
 class Executable(nn.Module):
     """A graph as something to call, reading the very tensors and modules of ``root``."""
 

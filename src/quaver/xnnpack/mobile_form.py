@@ -4,9 +4,9 @@ import torch
 from torch import fx
 
 from quaver.errors import StageError
+from quaver.graph.copying import copy_graph
 from quaver.graph.nodes import (
     activation_inputs,
-    copy_graph,
     facts,
     is_dequantize,
     is_quantize,

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from quaver.graph.nodes import copy_graph, is_dequantize, is_quantize, tensor_notes
+from quaver.graph.copying import copy_graph
+from quaver.graph.nodes import is_dequantize, is_quantize, tensor_notes
 from quaver.grid import Grid
 from quaver.program import EVAL, Program
 from quaver.quantizers.arithmetic import scale_of
