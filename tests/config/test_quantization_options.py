@@ -70,7 +70,7 @@ def test_the_signature_has_every_option_with_its_default_and_help_says_what_it_d
     assert {name: one.default for name, one in parameters.items()} == {
         name: one.metadata["default"] for name, one in options_of(kind).items()
     }
-    assert all(f"{name}: {one.metadata['words']}" in inspect.getdoc(kind) for name, one in options_of(kind).items())
+    assert all(f"{name}: {one.metadata['help']}" in inspect.getdoc(kind) for name, one in options_of(kind).items())
 
 
 @pytest.mark.parametrize("kind", [*CLASSES, QuantPhase])
