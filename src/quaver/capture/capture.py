@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from quaver.capture.explain import explain
 from quaver.capture.functionalize import functionalize, mark_written
-from quaver.capture.modules import DROPOUTS, ModalModules, classes_in, innermost, note_modules, warn_of_traced_hooks
+from quaver.capture.modules import DROPOUTS, classes_in, innermost, modal_modules, note_modules, warn_of_traced_hooks
 from quaver.capture.naming import Naming
 from quaver.capture.other_sizes import common_sides, has_sides
 from quaver.capture.settings import settings_of
@@ -25,6 +25,7 @@ from quaver.log_suppression import without_logs
 from quaver.program import EVAL, TRAIN, InputTensor, Program, Signature
 from quaver.program.devices import follow_input
 from quaver.program.finite import not_finite
+from quaver.program.module_calls import called_modules
 from quaver.program.module_hooks import all_hooks
 from quaver.program.signature import Side, step_of
 from quaver.program.traced import Traced
@@ -88,7 +89,6 @@ def capture_modes(
 
     graphs = {mode: trace.graph for mode, trace in exported.items()}
     naming, places = Naming(), innermost(graphs.values())
-    modal = ModalModules(graphs, places)
     for mode, trace in exported.items():
         note_modules(trace.graph, model, places)
         _clean(trace.graph, evaluation=mode == EVAL)
@@ -103,11 +103,13 @@ def capture_modes(
     if dynamic:
         _refuse_fixed_sides(model, [leaf for leaf in leaves if isinstance(leaf, Tensor)], sides)
     inputs = _inputs(model, leaves, spec, free if free_batch else [False] * len(free), sides)
+    called = list(map(called_modules, graphs.values()))
+    modal, settings = modal_modules(graphs.values(), places, called), settings_of(model, graphs.values(), called)
     program = Program(
         view(model),
         graphs,
         Signature(inputs, spec, {mode: trace.out_spec for mode, trace in exported.items()}),
-        traced=Traced(all_hooks(model), classes_in(model), modal.paths(), settings_of(model, graphs.values())),
+        traced=Traced(all_hooks(model), classes_in(model), modal, settings),
         attributes={name: value for name, value in vars(model).items() if not name.startswith("_")},
     )
     _add_constants(program, exported)

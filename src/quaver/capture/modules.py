@@ -1,6 +1,6 @@
 """Which nodes of a graph the model's modules were given and gave back, and which of them follow a module's settings."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from warnings import warn
@@ -14,7 +14,6 @@ from torch.utils import _pytree as pytree
 from quaver.errors import QuaverWarning
 from quaver.graph.annotation import note_modules_of
 from quaver.graph.nodes import argument, calls, modules_in, ops_by_name, packet
-from quaver.program.module_calls import ModuleCalls
 from quaver.program.module_hooks import HOOKS, hooks_of
 
 DROPOUTS = ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
@@ -112,31 +111,23 @@ def _innermost(node: fx.Node) -> tuple[str, str]:
     return inner, module_type if isinstance(module_type, str) else f"{module_type.__module__}.{module_type.__qualname__}"
 
 
-class ModalModules:
-    """Modules, beside batch norms and dropouts, that compute one thing in training and another in evaluation.
+def modal_modules(graphs: Collection[fx.Graph], places: Places, called: list[set[str]]) -> frozenset[str]:
+    """The paths of modules, beside batch norms and dropouts, that compute one thing in training and another in evaluation.
 
     A stochastic depth is one, an attention with dropout, a block that calls ``F.dropout``: what they do in each mode, with
-    the rates that they had, is in the graphs.
+    the rates that they had, is in the graphs, whose ops have names. ``called``: the modules that each graph calls.
     """
-
-    def __init__(self, graphs: Mapping[str, fx.Graph], places: Places) -> None:
-        self.graphs, self.places = graphs, places
-
-    def paths(self) -> frozenset[str]:
-        """Their paths; to be asked when ops have their names."""
-        if len(self.graphs) < 2:
-            return frozenset()
-        ops = list(map(ops_by_name, self.graphs.values()))
-        asking = set().union(*map(modules_in, self.graphs.values()))
-        calls_of = list(map(ModuleCalls, self.graphs.values()))
-        called = set.intersection(*(calls.modules() for calls in calls_of))
-        apart = [
-            node
-            for here, there in (ops, reversed(ops))
-            for name, node in here.items()
-            if node not in asking and (name not in there or _constants(node) != _constants(there[name]))
-        ]
-        return frozenset(path for node in apart if (path := self.places[node][0]) in called)
+    if len(graphs) < 2:
+        return frozenset()
+    ops = list(map(ops_by_name, graphs))
+    asking = set().union(*map(modules_in, graphs))
+    apart = [
+        node
+        for here, there in (ops, reversed(ops))
+        for name, node in here.items()
+        if node not in asking and (name not in there or _constants(node) != _constants(there[name]))
+    ]
+    return frozenset({places[node][0] for node in apart} & called[0].intersection(*called[1:]))
 
 
 def classes_in(model: nn.Module) -> dict[str, type[nn.Module]]:

@@ -1,7 +1,7 @@
 """The settings of a model's modules that are in its graphs for good: whoever changes one afterwards is to be told."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Collection
 from copy import copy
 from types import CodeType
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 from torch import fx, nn
 
 from quaver.graph.nodes import modules_in
-from quaver.program.module_calls import ModuleCalls
 from quaver.program.module_guards import is_plain_value
 
 _ASKED = frozenset({"eps", "momentum", "p", "track_running_stats", "process_group"})
@@ -18,15 +17,16 @@ _FREE = frozenset({"training", "inplace"})
 """Modes are asked for elsewhere; and in place or not, the values are the same."""
 
 
-def settings_of(model: nn.Module, graphs: Iterable[fx.Graph]) -> dict[str, dict[str, Any]]:
-    """The plain attributes (strides, rates, flags) that the forward of each called module reads, by the module's path."""
-    graphs = list(graphs)
+def settings_of(model: nn.Module, graphs: Collection[fx.Graph], called: list[set[str]]) -> dict[str, dict[str, Any]]:
+    """The plain attributes (strides, rates, flags) that the forward of each called module reads, by the module's path.
+
+    ``called``: the modules that each graph calls.
+    """
     asking = {path for graph in graphs for path in modules_in(graph).values()}
-    called = {""}.union(*(ModuleCalls(graph).modules() for graph in graphs))
-    settings = {}
+    settings, reached = {}, {""}.union(*called)
     for path, module in model.named_modules():
         heeded = _FREE | _ASKED if path in asking else _FREE
-        names = (names_read(module) - heeded if path in called else set()) & vars(module).keys()
+        names = (names_read(module) - heeded if path in reached else set()) & vars(module).keys()
         plain = {name: copy(vars(module)[name]) for name in sorted(names) if is_plain_value(vars(module)[name])}
         if plain:
             settings[path] = plain

@@ -2,7 +2,7 @@
 
 from torch import fx
 
-from quaver.graph.nodes import facts_in
+from quaver.graph.nodes import quantizer_of
 
 
 def copy_graph(graph: fx.Graph) -> fx.Graph:
@@ -19,8 +19,8 @@ def copy_graph(graph: fx.Graph) -> fx.Graph:
 def without_quantizers(graph: fx.Graph) -> fx.Graph:
     """A copy of the graph without quantizers and observers."""
     bare = copy_graph(graph)
-    for node, op in facts_in(bare).items():
-        if op.kind == "quantizer":
+    for node in bare.find_nodes(op="call_module"):
+        if quantizer_of(node):
             node.replace_all_uses_with(node.args[0])  # type: ignore[arg-type]
             bare.erase_node(node)
     return bare

@@ -1,6 +1,7 @@
 """Users' functions at freezing: a custom quantizer becomes a plain one, a function in front of a quantizer becomes ops."""
 
 import copy
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -15,11 +16,11 @@ from quaver.quantizers import CustomQuantizer, Quantizer
 from quaver.quantizers.on_grid import OffGridError
 
 
-def with_plain_quantizers(program: Program) -> Program:
+def with_plain_quantizers(program: Program, quantizers: Mapping[str, Quantizer]) -> Program:
     """The program with a plain quantizer in the place of each that has a user's function in it, or a clip in front."""
     plain: dict[str, Quantizer] = {}
     ranks, device = _ranks(program), _device(program)
-    for name, quantizer in program.quantizers():
+    for name, quantizer in quantizers.items():
         if not isinstance(quantizer, CustomQuantizer):
             absorbing = quantizer.absorbing(ranks[name], device)
             if absorbing is not None:
@@ -35,10 +36,10 @@ def with_plain_quantizers(program: Program) -> Program:
                 ) from error
     if not plain:
         return program
-    twin, quantizers = program.copy(), nn.Module()
-    for name, quantizer in program.quantizers():
-        set_submodule(quantizers, name, plain.get(name, quantizer))
-    twin._modules[program.placements.root] = quantizers
+    twin, placed = program.copy(), nn.Module()
+    for name, quantizer in quantizers.items():
+        set_submodule(placed, name, plain.get(name, quantizer))
+    twin._modules[program.placements.root] = placed
     return twin
 
 

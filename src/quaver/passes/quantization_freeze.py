@@ -1,5 +1,6 @@
 """The third pass: what was trained becomes integers and constants."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -33,8 +34,9 @@ from quaver.passes.redundant_options import redundant_option, refuse_other_optio
 from quaver.program import EVAL, Placements, Program, Stage
 from quaver.program.finite import refuse_not_finite
 from quaver.program.op_record import OpRecord
+from quaver.program.seen_data import seen_data
 from quaver.program.views import parent_module, read, value_of
-from quaver.quantizers import Observer
+from quaver.quantizers import Observer, Quantizer
 
 
 def _as_trained(kind: type, name: str) -> Any:
@@ -68,8 +70,9 @@ class QuantizationFreezePass(SaidTypes):
 
     def rewrite(self, program: Program) -> Program:
         """Replace each quantizer by constants, and each batch norm by a bias."""
-        refuse_unready(program)
-        program = with_plain_quantizers(program)
+        quantizers = dict(program.quantizers())
+        refuse_unready(program, quantizers)
+        program = with_plain_quantizers(program, quantizers)
         freezing = _Freezing(program)
         with torch.no_grad():
             freezing.run()
@@ -84,17 +87,18 @@ class QuantizationFreezePass(SaidTypes):
         return frozen
 
 
-def refuse_unready(program: Program) -> None:
+def refuse_unready(program: Program, quantizers: Mapping[str, Quantizer]) -> None:
     """Say what keeps a program from being frozen: NaN, or quantizers without data or without an integer form."""
     refuse_not_finite(program)
-    unseen = program.unseen()
+    seen = seen_data(quantizers, program.placements.weights)
+    unseen = [name for name in seen if not seen[name]]
     if unseen:
         raise StageError(
             f"{_listed(unseen)} saw no data, so there is no range to convert with. Run training batches through "
             "program.train() first; without an optimizer step they only calibrate."
         )
     off = [
-        name for name, quantizer in program.quantizers() if not quantizer.quantizing and not isinstance(quantizer, Observer)
+        name for name, quantizer in quantizers.items() if not quantizer.quantizing and not isinstance(quantizer, Observer)
     ]
     if off:
         raise StageError(

@@ -19,10 +19,6 @@ class ModuleCalls:
             call, _, position = place.rpartition("/")
             self.taken.setdefault(call, {})[int(position)] = node
 
-    def modules(self) -> set[str]:
-        """The modules that are called."""
-        return {module_called(call) for call in (*self.given, *self.parted, *self.taken)}
-
     def of(self, path: str) -> list[str]:
         """The calls of a module that gave back one tensor, in order."""
         return [call for call in self.given if module_called(call) == path]
@@ -34,6 +30,13 @@ class ModuleCalls:
     def inputs(self, call: str) -> tuple[fx.Node, ...]:
         """The tensors that a call was given, in order."""
         return tuple(node for _, node in sorted(self.taken.get(call, {}).items(), key=lambda item: item[0]))
+
+
+def called_modules(graph: fx.Graph) -> set[str]:
+    """The modules that a graph calls."""
+    given, parted, taken = calls_in(graph, "gives", "gives_part", "takes")
+    calls = {call for call, _ in (*given, *parted)} | {place.rpartition("/")[0] for place, _ in taken}
+    return set(map(module_called, calls))
 
 
 def module_called(call: str) -> str:

@@ -343,7 +343,7 @@ class Program(nn.Module):
 
     def unseen(self) -> list[str]:
         """Names of the quantized tensors that have not seen any data."""
-        return [name for name, seen in seen_data(self).items() if not seen]
+        return [name for name, seen in seen_data(dict(self.quantizers()), self.placements.weights).items() if not seen]
 
     def __repr__(self) -> str:
         return table(self)

@@ -1,22 +1,23 @@
 """Which quantizers of a program have seen data, and what is said of those that have not, or that saw NaN."""
 
 import warnings
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from quaver.errors import QuaverWarning
-from quaver.quantizers import Observer
+from quaver.quantizers import Observer, Quantizer
 
 if TYPE_CHECKING:
     from quaver.program.program import Program
 
 
-def seen_data(program: "Program") -> dict[str, bool]:
-    """Whether the quantized tensors whose range comes from data have seen any, by name."""
-    rounding = {name: q for name, q in program.quantizers() if not isinstance(q, Observer)}
-    states = {name: q.seen for name, q in rounding.items() if name not in program.placements.weights}
+def seen_data(quantizers: Mapping[str, Quantizer], weights: Container[str]) -> dict[str, bool]:
+    """Whether the quantized tensors whose range comes from data, which those of weights do not, have seen any, by name."""
+    rounding = {name: q for name, q in quantizers.items() if not isinstance(q, Observer)}
+    states = {name: q.seen for name, q in rounding.items() if name not in weights}
     seen_tensors = {name: seen for name, seen in states.items() if isinstance(seen, Tensor)}
     flags = torch.stack(list(seen_tensors.values())).tolist() if seen_tensors else []
     return dict(zip(seen_tensors, flags, strict=True))
@@ -27,7 +28,8 @@ def warn_of_ranges(program: "Program", *, stacklevel: int) -> None:
 
     Where none did, training has not begun: a copy for averages was made, or a trainer tries its loop. `convert` refuses.
     """
-    seen, quantizers = seen_data(program), dict(program.quantizers())
+    quantizers = dict(program.quantizers())
+    seen = seen_data(quantizers, program.placements.weights)
     unseen = [name for name in seen if not seen[name] and quantizers[name].quantizing]
     if unseen and any(seen.values()):
         warnings.warn(

@@ -1,16 +1,22 @@
 """What must stay float32 whatever the model around it is cast to."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
-from torch import Tensor
+from torch import Tensor, nn
 
 
-def keeping_dtype(fn: Callable[[Tensor], Tensor]) -> Any:
-    """``fn`` of ``.to()``, ``.half()`` and the like, for tensors that follow to a device but are not to be rounded."""
+class StaysFloat32(nn.Module):
+    """Follows ``.to(device)`` but keeps its dtype: ``.half()`` on a model must not round thresholds.
 
-    def moved(tensor: Tensor) -> Tensor:
-        result = fn(tensor)
-        return result if result.dtype == tensor.dtype else tensor.to(result.device)
+    Its children are users' functions, and go with the model.
+    """
 
-    return moved
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        for child in self.children():
+            child._apply(fn)  # type: ignore[no-untyped-call]
+
+        def moved(tensor: Tensor) -> Tensor:
+            result: Tensor = fn(tensor)
+            return result if result.dtype == tensor.dtype else tensor.to(result.device)
+
+        return super()._apply(moved, recurse=False)  # type: ignore[no-any-return,no-untyped-call]

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from quaver.checking import nearest
 from quaver.errors import ConfigError, QuaverWarning
-from quaver.quantizers.dtype import keeping_dtype
+from quaver.quantizers.dtype import StaysFloat32
 
 START = 20.0
 """Where a limit starts that no analysis knows better."""
 
 
-class PACT(nn.Module):
+class PACT(StaysFloat32):
     """``x − relu(x − u) + relu(−u − x)``: outliers are cut off at ±u, and u is learned from what is lost by it.
 
     Give it as ``act_preprocess_func`` or ``weight_preprocess_func``: every tensor gets one of its own. ``u`` starts at
@@ -65,9 +65,6 @@ class PACT(nn.Module):
     def extra_repr(self) -> str:
         """The limit, as ``print`` shows it."""
         return f"threshold={self.pact_threshold.item():.4g}"
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "PACT":
-        return super()._apply(keeping_dtype(fn), recurse)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def warn_of_unknown(function: Any, tensors: Collection[str], stacklevel: int) -> None:

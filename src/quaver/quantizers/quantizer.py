@@ -10,7 +10,7 @@ from quaver.grid import Grid, asymmetric_grid
 from quaver.quantizers import fused
 from quaver.quantizers.arithmetic import StorageFormat, fake_quantize, integers_with_gradient, scale_of
 from quaver.quantizers.custom_output_checks import checked, tried
-from quaver.quantizers.dtype import keeping_dtype
+from quaver.quantizers.dtype import StaysFloat32
 from quaver.quantizers.on_grid import OffGridError, clip_bounds
 from quaver.quantizers.pact import PACT
 from quaver.quantizers.saturation import JUST_BELOW, LARGEST_SUM, largest_pair
@@ -29,7 +29,7 @@ class Common(TypedDict, total=False):
     zero_point: int | None
 
 
-class Quantizer(nn.Module):
+class Quantizer(StaysFloat32):
     """Let a network feel integer rounding while it still computes in float.
 
     Forward: the input rounded to ``bits`` bits and back, in float32 inside whatever the dtype outside.
@@ -298,12 +298,6 @@ class Quantizer(nn.Module):
         """The options, as ``print`` shows them."""
         shown = {key: value for key, value in self.options().items() if key != "kind" and value is not None}
         return ", ".join(f"{key}={value!r}" for key, value in shown.items())
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "Quantizer":
-        """Follow ``.to(device)`` but stay in float32: ``.half()`` on a model must not round its thresholds."""
-        for child in self.children():  # a user's function is theirs
-            child._apply(fn)  # type: ignore[no-untyped-call]
-        return super()._apply(keeping_dtype(fn), recurse=False)  # type: ignore[no-any-return,no-untyped-call]
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
         """As any module; what PACT learned becomes a limit of the range where there is no PACT."""
