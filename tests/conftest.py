@@ -4,12 +4,16 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # Triton asks when it is first imported, and torch may do that
 
+import hypothesis
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import quaver
+
+hypothesis.settings.register_profile("quaver", deadline=None)  # a busy machine must not turn a test red
+hypothesis.settings.load_profile("quaver")
 
 torch.set_num_threads(1)  # tiny tensors: threads only get in each other's way
 if "PYTEST_XDIST_WORKER" in os.environ:  # what tests start shares the cores with the other workers, too

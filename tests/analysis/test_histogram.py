@@ -119,7 +119,7 @@ def test_a_histogram_of_nothing_says_nothing():
     assert empty.even_bins(0.0, 1.0, 4) == [0, 0, 0, 0]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(exponent=st.floats(-9, 6), share=st.floats(1, 99))
 def test_resolution_is_the_same_at_every_magnitude(exponent, share):
     values = torch.linspace(0.1, 1, 2001) * 10**exponent

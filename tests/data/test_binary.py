@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from quaver.data.binary import BinaryWriter, load_binary
 from quaver.errors import ConfigError, DataError
 
-LAW = settings(max_examples=60, deadline=None, derandomize=True)
+LAW = settings(max_examples=60, derandomize=True)
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(1, 5))
 
 

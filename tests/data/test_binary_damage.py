@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quaver.data.binary import BinaryWriter, load_binary
 from quaver.errors import DataError
 
-LAW = settings(max_examples=300, deadline=None, derandomize=True)
+LAW = settings(max_examples=300, derandomize=True)
 SHAPE, CLASSES, LABELS = (2, 3, 5), 7, [6, 0, 3, 3]
 HEADER, END_OF_IMAGES = 48, 48 + 4 * 4 * 2 * 3 * 5
 

@@ -11,7 +11,7 @@ conv2d = torch.ops.aten.conv2d.default
 
 
 @given(seed=st.integers(0, 1000), channels=st.sampled_from([1, 3, 16]), kernel=st.sampled_from([1, 3]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_rescaled_convolution_is_the_integer_convolution_times_the_steps(seed, channels, kernel):
     generator = torch.Generator().manual_seed(seed)
     x = torch.randint(0, 256, (1, channels, 6, 6), generator=generator)

@@ -17,7 +17,7 @@ def rows(*values):
 VALUES = st.sampled_from([0.0, -0.0, 1.0, 1.0000001, -2.5, INF, -INF])
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200, derandomize=True)
 @given(st.data(), st.integers(1, 6), st.integers(1, 7), st.integers(1, 8))
 def test_a_hit_is_a_place_among_the_first_k_of_a_stable_descending_sort(data, images, classes, k):
     logits = rows(*(data.draw(st.lists(VALUES, min_size=classes, max_size=classes)) for _ in range(images)))

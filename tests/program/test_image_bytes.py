@@ -30,7 +30,7 @@ def integers(values, tensor):
     return np.rint(values / np.float32(tensor.step)).clip(tensor.low, tensor.high)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     target=st.sampled_from(["openvino", "onnx"]),
     largest=st.floats(0.05, 10),

@@ -16,7 +16,7 @@ from quaver.program.graph_json import encode_graph
 
 pytestmark = pytest.mark.slow
 
-LAW = settings(max_examples=80, deadline=None, derandomize=True)
+LAW = settings(max_examples=80, derandomize=True)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from quaver.grid import Grid
 from quaver.quantizers.arithmetic import dequantize, fake_quantize, integers_with_gradient, quantize, scale_of
 
-law = settings(deadline=None, max_examples=100)
+law = settings(max_examples=100)
 grids = builds(Grid, bits=integers(2, 8), signed=booleans())
 signed_grids = builds(Grid, bits=integers(2, 8))
 thresholds = floats(2**-20, 1e6, width=32, exclude_max=True).map(torch.tensor)

@@ -19,7 +19,7 @@ from quaver.quantizers.arithmetic import (
     scale_of,
 )
 
-law = settings(deadline=None, max_examples=100)
+law = settings(max_examples=100)
 hows = builds(StorageFormat, shifted=booleans())
 engine_grids = builds(Grid, bits=integers(2, 8), signed=booleans(), narrow=just(False))
 signed_grids = builds(Grid, bits=integers(2, 8), narrow=just(False))

@@ -11,7 +11,7 @@ from quaver.quantizers import AbsMax, ChannelWiseAbsMax
 from quaver.quantizers.arithmetic import fake_quantize, integers_with_gradient, quantize
 from quaver.quantizers.saturation import LARGEST_SUM, without_overflow
 
-law = settings(deadline=None, max_examples=100)
+law = settings(max_examples=100)
 weight = integers(-127, 127)
 rows = lists(weight, min_size=1, max_size=41).map(lambda values: torch.tensor(values, dtype=torch.float32))
 

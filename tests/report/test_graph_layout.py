@@ -14,7 +14,7 @@ def networks(draw):
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(networks())
 def test_nodes_stand_behind_what_they_read_and_no_two_in_one_place(network):
     layout = laid_out(network)
@@ -26,7 +26,7 @@ def test_nodes_stand_behind_what_they_read_and_no_two_in_one_place(network):
         assert places[source].rank < places[name].rank
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(networks())
 def test_a_tensor_has_its_lane_to_itself_until_its_last_reader(network):
     layout = laid_out(network)

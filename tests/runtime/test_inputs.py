@@ -115,7 +115,7 @@ def answer(run, arguments):
 ways = st.sampled_from(sorted(SAME | OTHER))
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(image=ways, scale=ways, size=st.integers(1, 5))
 def test_both_engines_give_the_same_or_refuse_alike(two, image, scale, size):
     generator = np.random.default_rng(size)

@@ -40,8 +40,10 @@ def round_norms(model: ov.Model, program: Program) -> None:
     by_name = {port.get_any_name(): op for op in model.get_ordered_ops() for port in op.outputs() if port.get_names()}
     for tensor in quantized_tensors(program):
         norm = rounded_norm(tensor.quantize.args[0], tensor.low < 0)
+        if norm is None or tensor.high - tensor.low != 255:
+            continue
         rounding = _rounding(by_name.get(rounded_name(tensor.name)))
-        if norm is None or rounding is None or tensor.high - tensor.low != 255:
+        if rounding is None:
             continue
         source, factor, shift = rounding.input_value(0), np.float32(1), np.float32(0)
         steps: list[tuple[str, Any, Any]] = []
