@@ -91,7 +91,7 @@ def clip_bounds(function: nn.Module, step: float, grid: Grid, rank: int, device:
 
     A clip in front of a rounding is one behind it, between the rounded ends. It is tried as `staircase` tries.
 
-    >>> clip_ends(nn.Hardtanh(-1.0, 2.0), 0.1, Grid(8), 2, torch.device("cpu"))
+    >>> clip_bounds(nn.Hardtanh(-1.0, 2.0), 0.1, Grid(8), 2, torch.device("cpu"))
     (-10, 20)
     """
     with _trying(function, rank, device) as tried:

@@ -45,7 +45,7 @@ def reshape(t: Translator, node: fx.Node) -> Value:
 def order_behind(x: Value, shape: tuple[int, ...]) -> Order | None:
     """The order in which a tensor lies as it is when its dimensions are split and joined; None where it does not so.
 
-    >>> order_behind(Value(Stored(0, (1, 4, 4, 6), np.dtype("int8")), (0, 2, 3, 1)), (1, 2, 3, 4, 4))
+    >>> order_behind(Value(FileTensor(0, (1, 4, 4, 6), np.dtype("int8")), (0, 2, 3, 1)), (1, 2, 3, 4, 4))
     (0, 3, 4, 1, 2)
     """
     behind: list[int] = []
