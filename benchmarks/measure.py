@@ -45,7 +45,10 @@ def arguments(description: str, **options: object) -> argparse.Namespace:
     """Command-line options with their defaults, and ``--json``."""
     parser = argparse.ArgumentParser(description=description)
     for name, default in options.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+        kind: dict[str, object] = (
+            {"action": "store_true"} if default is False else {"type": type(default), "default": default}
+        )
+        parser.add_argument(f"--{name.replace('_', '-')}", **kind)
     parser.add_argument("--json", type=Path, help="write the figures here, too")
     chosen = parser.parse_args()
     keep_to(getattr(chosen, "isa", ""))

@@ -4,6 +4,7 @@
     python benchmarks/step.py --device cuda --batch 128 --size 224 --modes eager,fused,recorded,compiled,graphs \
         --models torchvision/mobilenet_v2,torchvision/resnet50,torchvision/mobilenet_v3_large,torchvision/vit_b_16
     … --precision tf32 --peers fx,swap
+    python benchmarks/step.py --memory --modes eager --models MobileNetV2,ResNet50 --precision bf16       memory only
 
 Both models train in one process and take turns; medians. A step is forward, loss, backward and SGD with momentum. On an
 accelerator a turn is ten steps, as a training loop runs them: the next one is prepared while the last one computes. The
@@ -12,7 +13,12 @@ precision there is bf16 (autocast) unless ``--precision`` says tf32 or fp32.
 ``fused`` is eager with QUAVER_FUSED=1, ``recorded`` the same with forward, loss and backward of both models recorded as a
 CUDA graph; ``compiled`` is torch.compile, ``graphs`` that replayed as CUDA graphs, both models. ``start-up`` is making the
 model ready and its first steps, compiling included. ``--peers`` measures others in our place: torch's FX QAT, and layers
-swapped for torch's modules with fake quantizers. A model is a name of the zoo or torchvision/NAME.
+swapped for torch's modules with fake quantizers. A model is a name of the zoo or torchvision/NAME, ``--live`` prepares it
+by ``quaver.QAT`` instead of ``quant_aware``.
+
+``memory`` is the peak of a step, with weights, gradients and optimizer state. On an accelerator it is torch's count; on the
+CPU, where it is measured with ``--memory`` and no times are, torch.profiler's: the running sum of all that tensors allocate
+and free. Scratch memory of oneDNN is not in it, nor what malloc does not give back.
 """
 
 import os
@@ -23,6 +29,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 import quaver
 from measure import Rows, arguments, interleaved, report
@@ -74,13 +81,34 @@ def recorded(gradients: Callable[[], None], model: nn.Module) -> Callable[[], No
     return graph.replay
 
 
-def peak_memory(job: Callable[[], None]) -> float:
+def peak_memory(job: Callable[[], None], model: nn.Module, cuda: bool) -> float:
     """MiB that a step needs at its peak, weights and optimizer state of this model included."""
+    if not cuda:
+        return (resident_bytes(model) + peak_above(job)) / 2**20
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     job()
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() / 2**20
+
+
+def resident_bytes(model: nn.Module) -> int:
+    """What is there between two steps: parameters with gradients and momentum, and buffers."""
+    parameters = list(model.parameters())
+    tensors = [*parameters, *model.buffers(), *(one.grad for one in parameters if one.grad is not None)]
+    return sum(tensor.nbytes for tensor in tensors) + sum(one.nbytes for one in parameters)
+
+
+def peak_above(job: Callable[[], None]) -> int:
+    """Bytes that tensors on the CPU take at the peak of a job, above what they took before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        job()
+    changes = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
+    level = peak = 0
+    for event in sorted(changes, key=lambda event: event.start_ns()):
+        level += event.nbytes()
+        peak = max(peak, level)
+    return peak
 
 
 def fx(model: nn.Module, images: torch.Tensor) -> nn.Module:
@@ -103,7 +131,15 @@ def ours(model: nn.Module, images: torch.Tensor) -> nn.Module:
     return quaver.quant_aware(model, example_inputs=(images,)).train()
 
 
-QUANTIZED = {"qat": ours, "fx": fx, "swap": swap}
+def live(model: nn.Module, images: torch.Tensor) -> nn.Module:
+    """The model itself, its layers quantized in their place."""
+    quaver.QAT().quantize(model)
+    with torch.no_grad():
+        model.eval()(images)  # the first forward decides which inputs are never negative
+    return model.train()
+
+
+QUANTIZED = {"qat": ours, "live": live, "fx": fx, "swap": swap}
 
 
 def make(name: str, kind: str, options: object) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
@@ -122,7 +158,7 @@ def prepared(model: nn.Module, kind: str, mode: str) -> Callable[..., torch.Tens
     """The model as it is trained in a mode; the float model with the compiler's own settings, ours with ours."""
     if mode in ("eager", *FUSED):
         return model
-    if kind != "qat":
+    if kind == "float":
         return torch.compile(model, mode="reduce-overhead" if mode == "graphs" else "default")
     return compile_training(model, cuda_graphs=mode == "graphs")
 
@@ -151,26 +187,33 @@ def measure(name: str, mode: str, who: str, options: object) -> dict[str, object
         if cuda:
             torch.cuda.synchronize()
         start_up[kind] = time.perf_counter() - begin
+        if cuda or options.memory:
+            memory[kind] = peak_memory(jobs[kind], model, cuda) - resident
         if cuda:
-            memory[kind] = peak_memory(jobs[kind]) - resident
             resident = torch.cuda.memory_allocated() / 2**20  # the float model stays while the other is measured
-    steps = 10 if cuda else 1
-    turns = {kind: several(job, steps) for kind, job in jobs.items()}
-    turn = interleaved(turns, options.rounds, 5 if steps == 1 else 1, torch.cuda.synchronize if cuda else (lambda: None))
-    times = {kind: seconds / steps for kind, seconds in turn.items()}
     row: dict[str, object] = {"model": name, "mode": mode, "who": who, "precision": options.precision}
-    row |= {"float ms": times["float"] * 1e3, "qat ms": times[who] * 1e3, "qat / float": times[who] / times["float"]}
-    row |= {"float start-up s": start_up["float"], "qat start-up s": start_up[who]}
-    if cuda:
+    if not options.memory:
+        row |= timed(jobs, who, options) | {"float start-up s": start_up["float"], "qat start-up s": start_up[who]}
+    if memory:
         row |= {"float MiB": memory["float"], "qat MiB": memory[who], "memory": memory[who] / memory["float"]}
     return row
 
 
+def timed(jobs: dict[str, Callable[[], None]], who: str, options: object) -> dict[str, object]:
+    """Milliseconds of a step, float and quantized, taking turns."""
+    cuda = options.device == "cuda"
+    steps = 10 if cuda else 1
+    turns = {kind: several(job, steps) for kind, job in jobs.items()}
+    turn = interleaved(turns, options.rounds, 5 if steps == 1 else 1, torch.cuda.synchronize if cuda else (lambda: None))
+    times = {kind: seconds / steps for kind, seconds in turn.items()}
+    return {"float ms": times["float"] * 1e3, "qat ms": times[who] * 1e3, "qat / float": times[who] / times["float"]}
+
+
 def main() -> None:
     defaults = {"batch": 16, "size": 128, "rounds": 15, "models": "MobileNetV1,ResNet18", "modes": "eager,compiled"}
-    options = arguments(__doc__, device="cpu", precision="", peers="", **defaults)
+    options = arguments(__doc__, device="cpu", precision="", peers="", live=False, memory=False, **defaults)
     options.precision = options.precision or ("bf16" if options.device == "cuda" else "fp32")
-    ways = [(mode, "qat") for mode in options.modes.split(",")]
+    ways = [(mode, "live" if options.live else "qat") for mode in options.modes.split(",")]
     ways += [("eager", peer) for peer in options.peers.split(",") if peer]
     rows: Rows = []
     for name in options.models.split(","):

@@ -21,6 +21,7 @@ from quaver.errors import QuaverWarning
 from quaver.int8 import kernels
 from quaver.quantizers import LearnedStep, Quantizer
 from quaver.quantizers.arithmetic import dequantize
+from quaver.quantizers.kept_integers import multiplying
 
 _SUMS = "_quaver_sums"
 
@@ -130,7 +131,7 @@ class Weighted(Swapped):
             self.decide((quantizer, x))
         if self.training:
             given = x if quantizer is None else self.rounded(quantizer, x)
-            result = operation(given, self.weight_quantizer(weight), bias, *arguments)
+            result = multiplying(operation, given, self.weight_quantizer(weight), bias, *arguments)
         else:
             result = self.on_integers(operation, x, weight, bias, channels, arguments)
         if self._quaver_sign_tracker is not None:

@@ -1,13 +1,17 @@
-"""The training graph as something to call, with all its weights rounded by one kernel where kernels are wanted."""
+"""The training graph as something to call, in the form that takes least time and memory; what it computes stays the same."""
 
+from functools import cache
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
+from torch.nn.modules.module import _has_any_global_hook
 
-from quaver.graph.nodes import is_fake_quant
+from quaver.graph.nodes import clamp_bounds, facts, is_fake_quant, packet
 from quaver.program.views import Executable, read
-from quaver.quantizers import fused
+from quaver.quantizers import Quantizer, fused
+from quaver.quantizers.in_blocks import RELU, RELU6, Clamp
+from quaver.quantizers.kept_integers import multiplying, reading
 
 
 class TrainingCode(Executable):
@@ -18,9 +22,12 @@ class TrainingCode(Executable):
     """
 
     def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
-        super().__init__(root, graph)
         rounding = [node for node in graph.nodes if is_fake_quant(node) and node.args[0].op == "get_attr"]
-        self.__weights = [(str(node.target), str(node.args[0].target)) for node in rounding]  # a name that no child has
+        weights = [(str(node.target), str(node.args[0].target)) for node in rounding]
+        keep_integers(graph)
+        take_in_clamps(graph)
+        super().__init__(root, graph)
+        self.__weights = weights  # a name that no child has
 
     def forward(self, *inputs: Any) -> Any:
         """Run the graph."""
@@ -30,3 +37,75 @@ class TrainingCode(Executable):
 
         with rounded_together((read(self, quantizer), read(self, weight)) for quantizer, weight in self.__weights):
             return super().forward(*inputs)
+
+
+def keep_integers(graph: fx.Graph) -> None:
+    """Let those that save what they read keep the integers of rounded tensors, moved or not, for backward."""
+    rounded = set()
+    for node in graph.nodes:
+        kind = facts(node).kind
+        reads = node.op == "call_function" and any(given in rounded for given in node.all_input_nodes)
+        if is_fake_quant(node) or (reads and kind == "move"):
+            rounded.add(node)
+        if reads and kind in PRODUCTS:
+            node.target = _keeping(multiplying, node.target)
+        elif reads and packet(node) in SAVING:
+            node.target = _keeping(reading, node.target)
+
+
+PRODUCTS = ("convolution", "linear", "matrix product")
+SAVING = ("mul", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")
+
+
+@cache
+def _keeping(call: Any, op: Any) -> Any:
+    """``op``, called so, under a name of its own, by which the code of a graph knows it."""
+
+    def keeping(*args: Any, **options: Any) -> Any:
+        return call(op, *args, **options)
+
+    keeping.__name__ = f"keeping_{str(op).replace('.', '_')}"
+    return keeping
+
+
+def take_in_clamps(graph: fx.Graph) -> None:
+    """Let a quantizer do what a ReLU or ReLU6 does in front of it, where nobody else reads that."""
+    for node in list(graph.nodes):
+        if not is_fake_quant(node):
+            continue
+        given = node.args[0]
+        clamp = _clamp(given)
+        if clamp is None or len(given.users) > 1:
+            continue
+        with graph.inserting_before(node):
+            arguments = (graph.get_attr(node.target), given.args[0], *node.args[1:])
+            both = graph.call_function(rounded_relu if clamp == RELU else rounded_relu6, arguments)
+        both.meta = dict(node.meta)
+        node.replace_all_uses_with(both)
+        graph.erase_node(node)
+        graph.erase_node(given)
+
+
+def _clamp(node: fx.Node) -> Clamp | None:
+    if node.op != "call_function" or packet(node) not in ("relu", "relu6", "hardtanh"):
+        return None
+    bounds = clamp_bounds(node)
+    return next((clamp for clamp in (RELU, RELU6) if clamp == bounds), None)
+
+
+def rounded_relu(quantizer: Quantizer, x: Tensor, tensor: int | None = 0) -> Tensor:
+    """A ReLU and the quantizer behind it."""
+    return _rounded(quantizer, RELU, x, tensor)
+
+
+def rounded_relu6(quantizer: Quantizer, x: Tensor, tensor: int | None = 0) -> Tensor:
+    """A ReLU6 and the quantizer behind it."""
+    return _rounded(quantizer, RELU6, x, tensor)
+
+
+def _rounded(quantizer: Quantizer, clamp: Clamp, x: Tensor, tensor: int | None) -> Tensor:
+    hooked = quantizer._forward_hooks or quantizer._forward_pre_hooks  # they see what is rounded
+    hooked = hooked or _has_any_global_hook()  # type: ignore[no-untyped-call]
+    if not torch.compiler.is_compiling() and not hooked and quantizer.takes_clamp(x):
+        return quantizer.behind_clamp(x, clamp, tensor)
+    return quantizer(clamp(x), tensor)  # type: ignore[no-any-return]

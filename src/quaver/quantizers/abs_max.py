@@ -23,6 +23,7 @@ class AbsMax(Quantizer):
     """
 
     kind = "abs_max"
+    by_largest = True
     range_prevents_saturation = True
 
     def __init__(self, bits: int = 8, **options: Unpack[Common]) -> None:

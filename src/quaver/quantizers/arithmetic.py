@@ -14,7 +14,8 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from quaver.grid import Grid
-from quaver.quantizers import fused
+from quaver.quantizers import fused, in_blocks, kept_integers
+from quaver.quantizers.kept_integers import Integers
 from quaver.quantizers.saturation import LARGEST_SUM, bounded
 
 # A tensor of zeros has threshold 0, and a step of 0 would turn it into 0/0. Any positive step keeps it exactly zero.
@@ -203,16 +204,20 @@ class _FakeQuantize(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, saturation_axis: int | None) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, saturation_axis: int | None, integers: Integers
+    ) -> Tensor:
         ctx.grid, ctx.pass_through, ctx.saturation_axis = grid, pass_through, saturation_axis
         if not pass_through or ctx.needs_input_grad[1]:
             # x and not a mask is kept: whoever made x (a ReLU, say) mostly keeps it too, so it costs no memory.
             ctx.save_for_backward(x, scale)
-        return quantize(x.float(), scale, grid, saturation_axis).mul_(scale).to(x.dtype)
+        whole = quantize(x.float(), scale, grid, saturation_axis)
+        integers.take(whole)
+        return whole.mul_(scale).to(x.dtype)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None, None]:
         to_scale = None
         kept = ctx.saved_tensors  # once: activation checkpointing gives them out a single time
         if kept:
@@ -221,7 +226,7 @@ class _FakeQuantize(torch.autograd.Function):
                 to_scale = (slope(x, scale, ctx.grid, ctx.saturation_axis) * gradient).sum_to_size(scale.shape)
             if not ctx.pass_through:
                 gradient = _where_not_saturated(gradient, x.float() * reciprocal(scale), ctx.grid)
-        return gradient, to_scale, None, None, None
+        return gradient, to_scale, None, None, None, None
 
 
 def slope(x: Tensor, scale: Tensor, grid: Grid, saturation_axis: int | None = None) -> Tensor:
@@ -265,7 +270,11 @@ def fake_quantize(
 
         if launches.takes(scale, x):
             return launches.fake_quantize(x, scale, grid, pass_through)
-    return _FakeQuantize.apply(x, scale, grid, pass_through, saturation_axis)  # type: ignore[no-any-return,no-untyped-call]
+    if saturation_axis is None and in_blocks.takes(x, scale):
+        return in_blocks.fake_quantize(x, scale, grid, pass_through)
+    integers = kept_integers.Integers(x, grid)
+    value = _FakeQuantize.apply(x, scale, grid, pass_through, saturation_axis, integers)  # type: ignore[no-untyped-call]
+    return kept_integers.keep(value, integers.taken, scale)
 
 
 def _fake_quantize_compiled(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, saturation_axis: int | None) -> Tensor:

@@ -36,6 +36,11 @@ class ChannelWiseAbsMax(Quantizer):
         """max|w| of each channel of the last weight seen."""
         return self.last
 
+    @property
+    def passes_all(self) -> bool:
+        """As every quantizer, and where nothing lies beyond the range: the largest of a channel is its end."""
+        return super().passes_all or (self.grid.signed and self.limit is None)
+
     def forward(self, x: Tensor, tensor: int | None = 0) -> Tensor:
         """As every quantizer; range and rounding are one kernel where kernels are wanted."""
         if fused.suits(x):

@@ -22,6 +22,7 @@ class MovingAverageAbsMax(Quantizer):
     """
 
     kind = "moving_average_abs_max"
+    by_largest = True
 
     def __init__(self, bits: int = 8, moving_rate: float = 0.9, **options: Unpack[Common]) -> None:
         super().__init__(bits, **options)

@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, distributed, nn
 
 from quaver.grid import Grid, asymmetric_grid
-from quaver.quantizers import fused
+from quaver.quantizers import fused, in_blocks
 from quaver.quantizers.arithmetic import StorageFormat, fake_quantize, integers_with_gradient, scale_of
 from quaver.quantizers.custom_output_checks import checked, tried
 from quaver.quantizers.dtype import StaysFloat32
+from quaver.quantizers.eager_calls import is_eager
 from quaver.quantizers.on_grid import OffGridError, clip_bounds
 from quaver.quantizers.pact import PACT
 from quaver.quantizers.saturation import JUST_BELOW, LARGEST_SUM, largest_pair
@@ -50,6 +51,8 @@ class Quantizer(StaysFloat32):
     kind: ClassVar[str]
     range_prevents_saturation: ClassVar[bool] = False
     """Whether the range rule by itself keeps neighbours of a weight from overflowing, so that none has to be cut."""
+    by_largest: ClassVar[bool] = False
+    """Whether all that the range rule asks of a tensor is its largest absolute value; said by the very class."""
     axis: int | None = None
     """Along which the range differs; None for one range."""
 
@@ -167,10 +170,35 @@ class Quantizer(StaysFloat32):
         scale, seen = self.scale_for(x, tensor)
         if not self.quantizing:
             return x
-        # a clip masks gradients by itself; masked once more behind it, nothing would arrive that could raise its limit
-        pass_through = self.pass_through or isinstance(self.preprocess, PACT)
-        rounded = fake_quantize(x, scale, self.grid, pass_through=pass_through, saturation_axis=self.clamped_axis)
+        if seen is not None and x.is_cpu and is_eager(x):  # asking costs nothing there
+            if not seen:
+                return x
+            seen = None
+        rounded = fake_quantize(x, scale, self.grid, pass_through=self.passes_all, saturation_axis=self.clamped_axis)
         return rounded if seen is None else torch.where(seen, rounded, x)
+
+    def takes_clamp(self, x: Tensor) -> bool:
+        """Whether `behind_clamp` may be asked: of tensors that are rounded in blocks, by rules that ask for max|x| only."""
+        by_largest = vars(type(self)).get("by_largest", False)  # what is derived from a rule may observe otherwise
+        plain = by_largest and self.preprocess is None and self.quantizing and self.saturation_axis is None
+        return plain and x.is_cpu and is_eager(x) and not fused.suits(x)
+
+    def behind_clamp(self, x: Tensor, clamp: in_blocks.Clamp, tensor: int | None = 0) -> Tensor:
+        """What `forward` gives for ``clamp(x)``, without computing that: one tensor less to write, to read and to keep."""
+        with torch.no_grad():  # of the ends of x the clamp makes the ends of what it gives
+            ends = x.amax() if clamp.low >= 0 else torch.stack(torch.aminmax(x))
+            scale, seen = self.scale_for(clamp(ends), tensor)
+        if seen is not None and not seen:
+            return clamp(x)
+        return in_blocks.fake_quantize(x, scale, self.grid, self.passes_all, clamp)
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether gradients pass wherever a value lies.
+
+        A clip masks gradients by itself; masked once more behind it, nothing would arrive that could raise its limit.
+        """
+        return self.pass_through or isinstance(self.preprocess, PACT)
 
     def preprocessed(self, x: Tensor) -> Tensor:
         """``x`` as the user's function in front of the quantizer leaves it."""

@@ -20,6 +20,7 @@ class RangeAbsMax(Quantizer):
     """
 
     kind = "range_abs_max"
+    by_largest = True
 
     def __init__(self, bits: int = 8, window_size: int = 10000, **options: Unpack[Common]) -> None:
         super().__init__(bits, **options)

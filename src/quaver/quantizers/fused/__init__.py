@@ -7,30 +7,23 @@ The expressions of `quaver.quantizers` stay what a quantizer is. A call takes it
 import os
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from quaver.errors import ConfigError
+from quaver.quantizers.eager_calls import is_eager
 
 SWITCH = "QUAVER_FUSED"
-ELEMENTS = (torch.float32, torch.bfloat16, torch.float16)
+MOST = 2**30
+"""Values in a tensor. Kernels count places in 32 bits, and a program's next place may lie far beyond the last value."""
 
 
 def suits(x: Tensor) -> bool:
-    """Whether kernels may stand for the expressions in this call.
-
-    They may not where the expressions are looked at or take another meaning: under ``torch.compile``, ``torch.export``,
-    ``torch.jit.trace`` and ``torch.func``, under a dispatch mode, and for tensors that are more than a tensor.
-    """
+    """Whether kernels may stand for the expressions in this call."""
     return (
-        not torch.compiler.is_compiling()  # first: a compiler that reads this looks no further
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        is_eager(x)  # first: a compiler that reads this looks no further
         and switched_on()
         and (x.get_device() == torch.cuda.current_device() if x.is_cuda else interpreted())
-        and x.dtype in ELEMENTS
-        and type(x) in (Tensor, nn.Parameter)
-        and 0 < x.numel() < 2**31
-        and torch._C._functorch.peek_interpreter_stack() is None
-        and torch._C._len_torch_dispatch_stack() == 0
+        and x.numel() < MOST
     )
 
 

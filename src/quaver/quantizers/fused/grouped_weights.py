@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from quaver.quantizers.channel_wise_abs_max import ChannelWiseAbsMax
+from quaver.quantizers.eager_calls import in_a_row
 from quaver.quantizers.fused import suits, triton_kernels
-from quaver.quantizers.fused.launches import EVERYWHERE, in_a_row
+from quaver.quantizers.fused.launches import EVERYWHERE
 from quaver.quantizers.saturation import neighbours
 
 

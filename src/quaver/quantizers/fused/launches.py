@@ -8,7 +8,9 @@ from torch.autograd.function import once_differentiable
 
 from quaver.errors import ConfigError
 from quaver.grid import Grid
+from quaver.quantizers.eager_calls import in_a_row
 from quaver.quantizers.fused import SWITCH
+from quaver.quantizers.kept_integers import are_wanted, integer_type, keep
 
 try:
     from quaver.quantizers.fused import triton_kernels
@@ -66,7 +68,10 @@ def observe(
 
 def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
     """`arithmetic.fake_quantize`, in one launch there and one back."""
-    return _FusedFakeQuantize.apply(x, scale, grid, pass_through)  # type: ignore[no-any-return,no-untyped-call]
+    dtype = integer_type(grid) if are_wanted() else None
+    integers = None if dtype is None else torch.empty_like(in_a_row(x), dtype=dtype)
+    value = _FusedFakeQuantize.apply(x, scale, grid, pass_through, integers)  # type: ignore[no-untyped-call]
+    return keep(value, integers, scale)
 
 
 def takes(scale: Tensor, x: Tensor) -> bool:
@@ -79,7 +84,7 @@ class _FusedFakeQuantize(torch.autograd.Function):
     """Forward and backward: `arithmetic._FakeQuantize`; a bit for each value is kept, of a learned step ``x`` itself."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, integers: Tensor | None) -> Tensor:
         given, learned = in_a_row(x), ctx.needs_input_grad[1]
         masked = ctx.needs_input_grad[0] and not pass_through
         result = torch.empty_like(given)
@@ -90,8 +95,10 @@ class _FusedFakeQuantize(torch.autograd.Function):
             scale,
             result,
             bits,
+            bits if integers is None else integers,
             *_places(given, scale, grid),
             MASKED=bits.numel() > 0,
+            STORED=integers is not None,
             BLOCK=BLOCK,
             enable_fp_fusion=False,
         )
@@ -103,30 +110,24 @@ class _FusedFakeQuantize(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
         saved = ctx.saved_tensors
         if not saved:
-            return gradient, None, None, None
+            return gradient, None, None, None, None
         if gradient.stride() != ctx.stride:
             other, gradient = gradient, gradient.new_empty_strided(gradient.shape, ctx.stride)
             gradient.copy_(other)
         result = torch.empty_like(gradient) if ctx.masked else gradient
         if len(saved) == 1:
             triton_kernels.mask_gradient[_programs(gradient)](gradient, *saved, result, gradient.numel(), **EVERYWHERE)
-            return result, None, None, None
+            return result, None, None, None, None
         x, scale = saved
         slopes = torch.empty_like(gradient, dtype=torch.float32)
         triton_kernels.slope_and_mask[_programs(x)](
             gradient, x, scale, result, slopes, *_places(x, scale, ctx.grid), MASKED=ctx.masked, **EVERYWHERE
         )
         # summed by torch: in what order is its own affair, and the last bits hang on it
-        return result, slopes.sum_to_size(scale.shape), None, None
-
-
-def in_a_row(x: Tensor) -> Tensor:
-    """``x``, or a copy of it that leaves no gaps in memory, so that its values can be counted off."""
-    dense = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
-    return x if dense else x.clone()
+        return result, slopes.sum_to_size(scale.shape), None, None, None
 
 
 def _programs(x: Tensor) -> tuple[int]:

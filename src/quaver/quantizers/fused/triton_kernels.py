@@ -149,12 +149,13 @@ def observe(
 
 
 @triton.jit
-def _step_at(scale, offsets, inner, channels, PER_CHANNEL: tl.constexpr):
+def _in_steps(x, scale, offsets, inside, inner, channels, PER_CHANNEL: tl.constexpr):
+    """The values at these places in steps, and the step of each."""
     if PER_CHANNEL:
         step = tl.load(scale + (offsets // inner) % channels)
     else:
         step = tl.load(scale)
-    return step
+    return tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32) * tl.div_rn(1.0, step), step
 
 
 @triton.jit
@@ -169,6 +170,7 @@ def round_to_grid(
     scale,
     result,
     kept,
+    integers,
     count,
     inner,
     channels,
@@ -176,14 +178,17 @@ def round_to_grid(
     high,
     PER_CHANNEL: tl.constexpr,
     MASKED: tl.constexpr,
+    STORED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """``x`` rounded onto the grid and back, and a bit for each value (``kept``) that did not saturate."""
+    """``x`` rounded onto the grid and back, a bit for each value (``kept``) that did not saturate, and its ``integers``."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < count
-    step = _step_at(scale, offsets, inner, channels, PER_CHANNEL)
-    steps = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32) * tl.div_rn(1.0, step)
-    tl.store(result + offsets, _narrowed(_rounded(steps, low, high) * step, result.dtype.element_ty), mask=inside)
+    steps, step = _in_steps(x, scale, offsets, inside, inner, channels, PER_CHANNEL)
+    whole = _rounded(steps, low, high)
+    tl.store(result + offsets, _narrowed(whole * step, result.dtype.element_ty), mask=inside)
+    if STORED:
+        tl.store(integers + offsets, whole.to(tl.int32).to(integers.dtype.element_ty), mask=inside)
     if MASKED:
         alive = tl.where(_saturates(steps, low, high), 0, 1)
         octets = tl.sum(tl.reshape(alive, (BLOCK // 8, 8)) << tl.arange(0, 8)[None, :], axis=1)
@@ -220,8 +225,7 @@ def slope_and_mask(
     """Of a learned step: the gradient as `mask_gradient`, and ``arithmetic.slope`` times it, whose sum is the step's own."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < count
-    step = _step_at(scale, offsets, inner, channels, PER_CHANNEL)
-    steps = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32) * tl.div_rn(1.0, step)
+    steps, _ = _in_steps(x, scale, offsets, inside, inner, channels, PER_CHANNEL)
     values = tl.load(gradient + offsets, mask=inside, other=0.0)
     between = (steps > low) & (steps < high)
     slope = _rounded(steps, low, high) - tl.where(between, steps, 0.0)
