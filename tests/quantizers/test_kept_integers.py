@@ -60,7 +60,7 @@ def gradients(net, monkeypatch, keep, *, bf16=False, steps=2, call=None):
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             loss = net(images(seed)) if call is None else call(net, images(seed))
         loss.float().square().mean().backward()
-    return {name: parameter.grad for name, parameter in net.named_parameters()} | dict(net.state_dict())
+    return {f"gradient of {name}": parameter.grad for name, parameter in net.named_parameters()} | dict(net.state_dict())
 
 
 def assert_same(one, other):
