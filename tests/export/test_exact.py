@@ -17,6 +17,8 @@ import exact_nets
 import quaver
 from exact_nets import IMAGES, NETS, bare, conv, differences, fresh, frozen, write
 from limits import AN_HOUR
+from quaver.engines.openvino.barriers import keep_apart
+from quaver.engines.openvino.runner import OpenVINORunner, ov
 from quaver.export.integers import simulation
 from quaver.machine.cpu import cpu
 from quaver.measure.executed_layers import layers, products_in_int8
@@ -213,6 +215,71 @@ def test_openvino_runs_a_layer_that_is_used_twice_in_int8(tmp_path):
 
     assert products_in_int8(layers(file, "openvino", rounds=1)) == (2, 2)
     assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
+
+
+class SmallResiduals(nn.Module):
+    """Layer norms of sums whose variance is not far from epsilon, as a layer scale of 1e-4 leaves them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(12, 12), nn.Linear(12, 5)
+        self.norms = nn.ModuleList(nn.LayerNorm(12, eps=1e-5) for _ in range(2))
+        self.layers = nn.ModuleList(nn.Linear(12, 12) for _ in range(2))
+
+    def forward(self, x):
+        x = self.first(x.flatten(1, 2)) * 0.01
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = x + 0.01 * layer(norm(x))
+        return self.last(x)
+
+
+def test_openvino_keeps_the_epsilon_of_a_norm_of_integers(tmp_path):
+    torch.manual_seed(0)
+    program = frozen(SmallResiduals())
+
+    result = quaver.verify(program, quaver.export(program, tmp_path), [torch.randn(16, 8, 12, 12)])
+
+    assert result.passed  # a mean of floats has an order of the engine's own, so not bit for bit
+
+
+class Largest(nn.Module):
+    """The largest of what a linear layer gives along an axis, as an auxiliary head takes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(12, 12), nn.Linear(12, 6), nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.last(self.second(self.first(x.flatten(1, 2))).amax(1))
+
+
+def test_openvino_rounds_the_largest_of_a_linear_layer(tmp_path):
+    torch.manual_seed(0)
+    write(frozen(Largest()), tmp_path)
+
+    assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
+
+
+def rounded_twice(share):
+    """A model that rounds a tensor to one step, takes a part of it and rounds that to another, that many times as large."""
+    ops = ov.opset13
+    x = ops.parameter([1, 256], np.float32)
+    rounded = ops.fake_quantize(x, *map(np.float32, (-12.8, 12.7, -12.8, 12.7)), 256)
+    part = ops.variadic_split(rounded, np.array(1), np.array([255, 1])).output(0)
+    ends = [np.float32(end * share) for end in (-12.8, 12.7, -12.8, 12.7)]
+    return ov.Model([ops.fake_quantize(part, *ends, 256)], [x], "twice")
+
+
+@pytest.mark.parametrize(("share", "barriers"), [(1.0, 0), (0.9953, 1), (1.05, 0)], ids=["equal", "nearly equal", "other"])
+def test_openvino_executes_a_rounding_of_nearly_the_same_step(share, barriers):
+    model = rounded_twice(share)
+    keep_apart(model)
+    integers = np.arange(-128, 128, dtype=np.float32)
+
+    (got,) = OpenVINORunner(model)((integers * np.float32(0.1))[None])
+
+    assert sum(op.get_type_name() == "Maximum" for op in model.get_ops()) == barriers
+    assert np.array_equal(np.rint(got / np.float32(0.1 * share)), np.clip(np.rint(integers[:-1] / share), -128, 127))
 
 
 # the last layer, whose output is not quantized; transposed ones; and one whose output a second clamp reads unrounded

@@ -32,7 +32,8 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     """The model with these tensors as further outputs. They are read behind their dequantize nodes, which engines fuse.
 
     A shortcut is added inside a convolution only while nobody else wants it: those in ``apart`` are asked for one by one,
-    each of a model that ends there, so that what is seen is what runs. The other shortcuts are not shown.
+    each of a model that ends there, so that what is seen is what runs. The other shortcuts are not shown, but for those
+    that are added to a matrix product: that is a kernel of its own, whoever wants them (seen in 2026.4).
     """
     model = read(file)
     ports = {name: port for op in model.get_ops() for port in op.outputs() for name in port.get_names()}
@@ -41,7 +42,7 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     shortcuts = {
         name: port
         for name, port in there.items()
-        if any(reader.get_node().get_type_name() == "Add" for reader in port.get_target_inputs())
+        if any(_adds_elsewhere(reader.get_node()) for reader in port.get_target_inputs())
     }
     parts = [
         ModelPart(0, {name: 0}, OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
@@ -53,6 +54,19 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     shown = {name: place for place, output in enumerate(model.outputs) for name in output.get_names()}
     places = {name: shown[rounded[name]] for name in rest}
     return Revealed([*parts, ModelPart(own, places, OpenVINORunner(model, threads))], set(there))
+
+
+def _adds_elsewhere(op: Any) -> bool:
+    """Whether an op is a sum that another op may compute along with its own: not that of a matrix product."""
+    return op.get_type_name() == "Add" and not any(_maker(value) == "MatMul" for value in op.input_values())
+
+
+def _maker(value: Any) -> str:
+    """What type of op gives a tensor, with what is done to it element by element by constants."""
+    op = value.get_node()
+    while op.get_type_name() in ("Add", "Multiply") and op.input_value(1).get_node().get_type_name() == "Constant":
+        op = op.input_value(0).get_node()
+    return str(op.get_type_name())
 
 
 def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:

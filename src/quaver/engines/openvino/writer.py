@@ -12,6 +12,7 @@ import onnx_ir as ir
 import torch
 
 from quaver.engines.engine import WriteOptions
+from quaver.engines.openvino.barriers import MOVES, keep_apart
 from quaver.engines.openvino.norms import round_norms, spell_out_norm
 from quaver.engines.openvino.runner import EXACT, EXACT_IN_FILE, ov
 from quaver.errors import EngineError
@@ -27,18 +28,6 @@ TRANSPOSED = ("ConvolutionBackpropData", "GroupConvolutionBackpropData")
 NOTHING = np.float32(1e-35)
 """A bias that changes no result, not even where a range of zeros has the smallest of steps, and that OpenVINO does not take
 out as it would a zero."""
-MOVES = (
-    "DepthToSpace",
-    "Pad",
-    "Reshape",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "StridedSlice",
-    "Transpose",
-    "Unsqueeze",
-    "VariadicSplit",
-)
 NUMBERED = re.compile(r"[A-Z][A-Za-z0-9]*_\d+")  # as OpenVINO names what nobody named
 
 
@@ -60,6 +49,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
         _store_signed_from_zero(converted)
     round_norms(converted, program)
     _give_biases(converted)
+    keep_apart(converted)
     packed = _pack_small_weights(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
