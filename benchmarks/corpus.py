@@ -1,24 +1,30 @@
 """Which real architectures go float → QAT → int8 → engine untouched, with how much of them in int8, and how exactly?
 
     python benchmarks/corpus.py corpus.jsonl
+    python benchmarks/corpus.py corpus.jsonl --targets openvino,litert,tensorrt --export-only litert,tensorrt
     python benchmarks/corpus.py corpus.jsonl --names timm/nfnet/nf_regnet_b0 --targets openvino,litert
-    python benchmarks/corpus.py corpus.jsonl --table
+    python benchmarks/corpus.py corpus.jsonl --targets openvino,litert,tensorrt --table
 
 Of each torchvision and timm family its smallest model, or (``--all``) every model of torchvision: classifiers, segmenters,
 and of detectors what is a network (trunk, pyramid, heads). Random weights, two images, `quant_aware` with no config, two
 training steps, convert, export. The JSON lines hold one model and target each: what came of it; how many convolutions and
 linear layers *the engine* ran in int8, and why the program left others in float; whether outputs and all quantized tensors
 are the simulation's, and the first that is not. Those that are in the file already are skipped. Each model has a process of
-its own, and a limit of seconds. Needs torchvision and timm; neither is needed to use Quaver.
+its own and is captured once, for all targets; each target has a limit of processor time, so that a busy machine changes no
+row. Targets of ``--export-only`` end with the export, which runs the file and refuses one that computes something else, and
+see the images once, without a training step. Needs torchvision and timm; neither is needed to use Quaver.
 """
 
 import argparse
 import json
 import multiprocessing
+import resource
+import signal
 import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,29 +43,33 @@ def libraries() -> None:
     torch.set_num_threads(1)  # none are started, so that what is forked lacks none
 
 
-def torchvision_names(*, smallest: bool = False) -> list[str]:
-    """All classifiers, segmenters and detectors, or the smallest of each file of torchvision."""
+def torchvision_names(*, smallest: bool = False) -> dict[str, float]:
+    """All classifiers, segmenters and detectors, or the smallest of each file of torchvision; with their sizes."""
     import torchvision.models as zoo
 
     modules = (zoo, zoo.segmentation, zoo.detection)
     names = [(zoo.get_model_builder(name).__module__, name) for module in modules for name in zoo.list_models(module=module)]
-    if not smallest:
-        return [f"torchvision/{name}" for _, name in names]
-    families: dict[str, dict[str, int]] = {}
+    families: dict[str, dict[str, float]] = {}
     for family, name in names:
-        families.setdefault(family, {})[name] = parameters(lambda name=name: torchvision_model(name))
-    return [f"torchvision/{min(sizes, key=sizes.__getitem__)}" for sizes in families.values()]
+        size = parameters(lambda name=name: torchvision_model(name))
+        families.setdefault(family if smallest else name, {})[f"torchvision/{name}"] = size
+    return dict(min(sizes.items(), key=size_of) for sizes in families.values())
 
 
-def timm_names() -> list[str]:
-    """The smallest model of each family."""
+def timm_names() -> dict[str, float]:
+    """The smallest model of each family, with its size."""
     import timm
 
-    chosen = []
+    chosen = {}
     for family in timm.list_modules():
-        sizes = {name: parameters(lambda name=name: timm.create_model(name)) for name in timm.list_models(module=family)}
-        chosen += [f"timm/{family}/{min(sizes, key=sizes.__getitem__)}"] if sizes else []
+        names = timm.list_models(module=family)
+        sizes = {f"timm/{family}/{name}": parameters(lambda name=name: timm.create_model(name)) for name in names}
+        chosen |= dict([min(sizes.items(), key=size_of)]) if sizes else {}
     return chosen
+
+
+def size_of(model: tuple[str, float]) -> float:
+    return model[1]
 
 
 def parameters(make: Any) -> float:
@@ -128,8 +138,8 @@ def takes(model: Any, size: tuple[int, ...]) -> bool:
     return True
 
 
-def trained(name: str, target: str) -> tuple[Any, Any]:
-    """A network prepared for the target after two steps, in evaluation; and the images."""
+def captured(name: str) -> tuple[Any, Any]:
+    """A model with random weights as a program; and two images."""
     import torch
 
     import quaver
@@ -137,46 +147,86 @@ def trained(name: str, target: str) -> tuple[Any, Any]:
     torch.manual_seed(0)
     model, size = build(name)
     images = torch.randn(2, *size)
-    qat = quaver.quant_aware(model.train(), {"target": target}, example_inputs=(images,)).train()
+    return quaver.capture(model.train(), (images,)), images
+
+
+def trained(program: Any, images: Any, target: str, steps: int) -> Any:
+    """The program prepared for the target after some steps, in evaluation; without any it has seen the images."""
+    import torch
+
+    import quaver
+
+    torch.manual_seed(0)
+    qat = quaver.quant_aware(program, {"target": target}).train()
     optimizer = torch.optim.SGD(qat.parameters(), lr=1e-4)
-    for _ in range(2):
+    for _ in range(steps):
         outputs = [one for one in torch.utils._pytree.tree_leaves(qat(images)) if one.is_floating_point()]
         optimizer.zero_grad()
         sum(output.float().square().mean() for output in outputs).backward()
         optimizer.step()
-    return qat.eval(), images
+    if not steps:
+        with torch.no_grad():
+            qat(images)
+    return qat.eval()
 
 
-def try_model(name: str, target: str) -> dict[str, Any]:
-    """A row: as far as it came, and the error that ended it."""
-    row: dict[str, Any] = {"model": name, "target": target, "stage": "train"}
+def rows_of(name: str, targets: dict[str, bool], seconds: float) -> Iterator[dict[str, Any]]:
+    """A row for each target: as far as it came, and the error that ended it. With ``True`` it ends with the export."""
+    row: dict[str, Any] = {"model": name, "stage": "capture"}
+    started = allow(seconds)
+    try:
+        program, images = captured(name)
+    except Exception as error:
+        yield from (row | {"target": target, "error": words(error)} for target in targets)
+        return
+    row |= {"size": images.shape[-1], "capture_seconds": round(time.process_time() - started)}
+    for target, only_exports in targets.items():
+        yield row_of(row | {"target": target}, program, images, only_exports, seconds)
+
+
+def row_of(row: dict[str, Any], program: Any, images: Any, only_exports: bool, seconds: float) -> dict[str, Any]:
+    started = allow(seconds)
     try:
         with TemporaryDirectory() as folder, warnings.catch_warnings(record=True) as said:
-            carry_through(name, target, Path(folder), row)
+            carry_through(program, images, row, Path(folder), only_exports)
         row["warnings"] = [str(one.message)[:300] for one in said if "export:" in str(one.message)]
-        row |= {"stage": "done", "processor_seconds": round(time.process_time())}
+        row["stage"] = "done"
     except Exception as error:
-        row["error"] = f"{type(error).__name__}: {error}"[:600]
-    return row
+        row["error"] = words(error)
+    return row | {"processor_seconds": round(time.process_time() - started)}
 
 
-def carry_through(name: str, target: str, folder: Path, row: dict[str, Any]) -> None:
+def words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:600]
+
+
+def allow(seconds: float) -> float:
+    """Let the process run for so much more processor time before it is ended; what it has had so far."""
+    spent = time.process_time()
+    resource.setrlimit(resource.RLIMIT_CPU, (int(spent + seconds), resource.RLIM_INFINITY))
+    return spent
+
+
+def carry_through(program: Any, images: Any, row: dict[str, Any], folder: Path, only_exports: bool) -> None:
     import torch
 
     import quaver
     from quaver.engines import ENGINES
 
-    engine = ENGINES[target]
-    qat, images = trained(name, target)
-    row["size"] = images.shape[-1]
+    engine = ENGINES[row["target"]]
+    row["stage"] = "train"
+    qat = trained(program, images, engine.name, steps=0 if only_exports else 2)
     row["stage"] = "convert"
     frozen, int8 = quaver.convert(qat, save_int8=True)
     row["float"] = float_layers(int8)
-    with torch.no_grad():
-        first, *others = [torch.utils._pytree.tree_leaves(program(images)) for program in (qat, frozen, int8)]
-    row["bit_equal"] = all(map(torch.equal, first * 2, [value for other in others for value in other]))
+    if not only_exports:
+        with torch.no_grad():
+            first, *others = [torch.utils._pytree.tree_leaves(program(images)) for program in (qat, frozen, int8)]
+        row["bit_equal"] = all(map(torch.equal, first * 2, [value for other in others for value in other]))
     row["stage"] = "export"
-    file = quaver.export(frozen, folder, target=target)
+    file = quaver.export(frozen, folder, target=engine.name)
+    if only_exports:
+        return
     row["stage"] = "layers"
     if engine.tells_layers:
         row |= executed(file, engine)
@@ -230,21 +280,35 @@ def compared(program: Any, file: Path, engine: Any, images: Any) -> dict[str, An
     }
 
 
-def in_a_process(name: str, target: str, seconds: float) -> dict[str, Any]:
-    """A row, whatever becomes of the process: a fork, for importing the libraries takes as long as a small model."""
-    started = time.monotonic()
-    ours, theirs = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=lambda: theirs.send(try_model(name, target)), daemon=True)
-    process.start()
-    theirs.close()
-    row: dict[str, Any] = {"model": name, "target": target, "stage": "process"}
+def in_a_process(name: str, targets: dict[str, bool], seconds: float) -> Iterator[dict[str, Any]]:
+    """Its rows, whatever becomes of the process: a fork, for importing the libraries takes as long as a small model."""
+    waiting = list(targets)
+    while waiting:
+        ours, theirs = FORK.Pipe(duplex=False)
+        left = {target: targets[target] for target in waiting}
+        process = FORK.Process(target=send_rows, args=(theirs, name, left, seconds))
+        process.start()
+        theirs.close()
+        while waiting and (row := received(ours)) is not None:
+            waiting.remove(row["target"])
+            yield row
+        process.join()
+        if waiting:
+            late = process.exitcode == -signal.SIGXCPU
+            ended = f"not done in {seconds:.0f} s of processor time" if late else f"the process died ({process.exitcode})"
+            yield {"model": name, "target": waiting.pop(0), "stage": "process", "error": ended}
+
+
+def send_rows(pipe: Any, name: str, targets: dict[str, bool], seconds: float) -> None:
+    for row in rows_of(name, targets, seconds):
+        pipe.send(row)
+
+
+def received(pipe: Any) -> dict[str, Any] | None:
     try:
-        row = ours.recv() if ours.poll(seconds) else row | {"error": f"not done in {seconds:.0f} s"}
+        return pipe.recv()
     except EOFError:
-        row["error"] = "the process died"
-    process.kill()
-    process.join()
-    return row | {"seconds": round(time.monotonic() - started)}
+        return None
 
 
 FORK = multiprocessing.get_context("fork")
@@ -284,10 +348,12 @@ def main() -> None:
     parser.add_argument("--names", default="", help="these models, by library/name or timm/family/name")
     parser.add_argument("--targets", default="openvino")
     parser.add_argument("--all", action="store_true", help="every model of torchvision, not the smallest of a family")
-    parser.add_argument("--seconds", type=float, default=300, help="for each model")
+    parser.add_argument("--export-only", default="", help="of the targets, those that end with the export")
+    parser.add_argument("--seconds", type=float, default=300, help="of processor time, for each model and target")
     parser.add_argument("--table", action="store_true", help="print the table of what is in the file")
     options = parser.parse_args()
     libraries()
+    options.export_only = options.export_only.split(",")
     targets, names = options.targets.split(","), [name for name in options.names.split(",") if name]
     file = Path(options.file)
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
@@ -297,11 +363,14 @@ def main() -> None:
             print(f"{target}: {summary(own)}\n\n{table(own)}")
         return
     known = {(row["model"], row["target"]) for row in rows}
-    names = names or [*torchvision_names(smallest=not options.all), *timm_names()]
-    for name, target in [(name, target) for name in names for target in targets]:
-        if (name, target) not in known:
+    if not names:
+        sizes = torchvision_names(smallest=not options.all) | timm_names()
+        names = sorted(sizes, key=sizes.__getitem__)  # the quick ones first
+    for name in names:
+        asked = {target: target in options.export_only for target in targets if (name, target) not in known}
+        for row in in_a_process(name, asked, options.seconds):
             with file.open("a") as lines:
-                lines.write(json.dumps(in_a_process(name, target, options.seconds)) + "\n")
+                lines.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":
