@@ -1,10 +1,14 @@
 """What the ONNX form spells out."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from quaver.onnx.model import attention
+import quaver
+from quaver.onnx.editing import array_of
+from quaver.onnx.model import attention, model_of
 
 
 @pytest.mark.parametrize("front", [(2,), (2, 3, 4), (2, 3, 4, 5)])
@@ -17,3 +21,25 @@ def test_attention_of_any_rank_is_that_of_four_dimensions(front, mask):
     result = attention(query, key, value, given, scale=0.3)
 
     torch.testing.assert_close(result, F.scaled_dot_product_attention(query, key, value, given, scale=0.3))
+
+
+class Resized(nn.Module):
+    """Adds a table, in the size of its input, to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(1, 3, 9, 9))
+
+    def forward(self, x):
+        return x + F.interpolate(self.table, x.shape[-2:], mode="bicubic", antialias=True)
+
+
+def test_what_depends_on_no_input_is_stored_as_pytorch_computes_it():
+    net, images = Resized().eval(), torch.randn(2, 3, 4, 4)
+
+    (sum_,) = model_of(quaver.capture(net, (images,)).eval()).graph
+
+    with torch.no_grad():
+        expected = net(torch.zeros(1, 3, 4, 4))
+    assert sum_.op_type == "Add"
+    assert np.array_equal(array_of(sum_.inputs[1]), expected.numpy())

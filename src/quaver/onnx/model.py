@@ -2,7 +2,9 @@
 
 import json
 import math
+import operator
 import re
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from onnx_ir.passes.common import ClearMetadataAndDocStringPass, LiftConstantsTo
 from torch import Tensor, fx
 
 from quaver.errors import EngineError, StageError
-from quaver.graph.nodes import argument, calls, clamp_bounds, facts_in, op_of, packet, rank_of
+from quaver.graph.nodes import Facts, argument, calls, clamp_bounds, facts_in, op_of, packet, rank_of
 from quaver.graph.patterns import pool_window
 from quaver.log_suppression import suppressed_logs
 from quaver.onnx.editing import array_of, constant, operand, replace
@@ -88,6 +90,7 @@ def for_onnx(program: Program) -> Flat:
         module.register_buffer(f"zeros_{node.name}", zeros)
         with graph.inserting_before(node):
             node.update_arg(2, graph.get_attr(f"zeros_{node.name}"))
+    fold_constants(module)
     facts = facts_in(graph)
     for node in list(graph.nodes):
         if facts[node].kind == "quantize":
@@ -108,6 +111,46 @@ def for_onnx(program: Program) -> Flat:
             node.target = attention
     module.recompile()
     return Flat(module).eval()
+
+
+def fold_constants(module: fx.GraphModule) -> None:
+    """Store what depends on no input as PyTorch computes it: the exporter's form may be another, as of a resized table.
+
+    Left as they are: integers of weights, and what is the same numbers many times.
+    """
+    constants: dict[fx.Node, Any] = {}
+    facts = facts_in(module.graph)
+    for node in module.graph.nodes:
+        if node.op == "get_attr" and isinstance(value := _attribute(module, node), Tensor):
+            constants[node] = value.detach()
+        elif is_computable(node, facts) and constants.keys() >= set(node.all_input_nodes):
+            args, kwargs = fx.map_arg((node.args, node.kwargs), constants.__getitem__)
+            with torch.no_grad():
+                constants[node] = node.target(*args, **kwargs)
+    for node, value in constants.items():
+        if node.op == "get_attr" or not isinstance(value, Tensor) or constants.keys() >= set(node.users):
+            continue
+        module.register_buffer(f"folded_{node.name}", value.contiguous())
+        with module.graph.inserting_before(node):
+            folded = module.graph.get_attr(f"folded_{node.name}")
+        folded.meta = node.meta
+        node.replace_all_uses_with(folded, delete_user_cb=lambda reader: reader not in constants)
+    module.graph.eliminate_dead_code()
+
+
+def _attribute(module: fx.GraphModule, node: fx.Node) -> Any:
+    return attrgetter(str(node.target))(module)
+
+
+def is_computable(node: fx.Node, facts: Facts) -> bool:
+    """Whether an op of constants may be computed before the export."""
+    op = node.target
+    is_pure = op is operator.getitem or (isinstance(op, torch._ops.OpOverload) and not op._schema.is_mutable)
+    return is_pure and bool(node.all_input_nodes) and facts[node].kind not in WHOLE and packet(node) not in REPEATS
+
+
+WHOLE = ("quantize", "dequantize", "quantizer")
+REPEATS = ("expand", "expand_as", "repeat", "repeat_interleave", "tile", "broadcast_to")
 
 
 def spell_out_divisor(graph: fx.Graph, node: fx.Node) -> None:
