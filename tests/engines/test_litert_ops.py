@@ -60,7 +60,43 @@ def without_autocast(x):
 
 
 OPS["autocast switched off"] = without_autocast
+
+
+def written_to(x):
+    """A tensor that parts of are assigned to, one of them in place, one with steps."""
+    y = torch.zeros_like(x)
+    y[:, :, 1:, 2:5] = x[:, :, :5, 1:4]
+    y[:, -1] += 1
+    y[:, :, ::2, 0] = 3.0
+    return y
+
+
+OPS["written to"] = written_to
+OPS["an edge repeated, and the other end"] = lambda x: F.pad(F.pad(x, (1, 2, 0, 1), "replicate"), (2, 0, 1, 3), "circular")
+OPS["cut by padding"] = lambda x: F.pad(x, (-1, 2, 3, -2))
+OPS["folded"] = lambda x: F.fold(F.unfold(x, 3, padding=1, stride=2), (6, 6), 3, padding=1, stride=2)
+OPS["truths"] = lambda x: ((x > 0) & (x < 1) | ~(x > -1)).float()
+OPS["places kept"] = lambda x: x.argmax(1, keepdim=True).float() + x
 OPS["a constant of the model"] = lambda x: torch.einsum("nchw,cd->ndhw", x, torch.arange(8.0).view(4, 2))
+
+
+class Rows(nn.Module):
+    """A recurrent layer along the pixels of an image."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer(4, 3, batch_first=True, bidirectional=True)
+
+    def forward(self, x):
+        return self.layer(x.flatten(2).transpose(1, 2))[0]
+
+
+LAYERS = {
+    "LSTM": lambda: Rows(nn.LSTM),
+    "GRU": lambda: Rows(nn.GRU),
+    "transposed, each channel by itself": lambda: nn.ConvTranspose2d(4, 4, 3, 2, 1, output_padding=1, groups=4),
+    "transposed in two groups": lambda: nn.ConvTranspose2d(4, 8, 2, 2, groups=2),
+}
 
 
 class Op(nn.Module):
@@ -73,10 +109,10 @@ class Op(nn.Module):
         return self.compute(self.conv(x))
 
 
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("name", [*OPS, *LAYERS])
 def test_an_op_without_int8_kernel_computes_what_pytorch_does(name):
     torch.manual_seed(0)
-    net = Op(OPS[name]).eval()
+    net = Op(OPS[name] if name in OPS else LAYERS[name]()).eval()
     program = quaver.capture(net, (IMAGES,)).eval()
 
     output = LiteRTRunner(serialized(program, {}))(IMAGES.numpy())

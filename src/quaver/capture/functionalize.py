@@ -25,7 +25,7 @@ def functionalize(graph: fx.Graph) -> None:
             continue
         target = node.args[0]
         assert isinstance(target, fx.Node)
-        if _is_stored(target) or _is_seen_elsewhere(target, node, order):
+        if _is_stored(target) or is_seen_elsewhere(target, node, order):
             continue
         pure = getattr(torch.ops.aten, packet(node)[:-1])
         node.target = getattr(pure, node.target._overloadname)
@@ -35,7 +35,7 @@ def functionalize(graph: fx.Graph) -> None:
 
 def _is_stored(node: fx.Node) -> bool:
     """Whether a value is memory of the model's own: a buffer, a view of one, or one that was just written to."""
-    while node.op == "call_function" and node.all_input_nodes and (_is_view(node) or _written_by(node)):
+    while node.op == "call_function" and node.all_input_nodes and (_is_view(node) or written_by(node)):
         node = node.all_input_nodes[0]
     return node.op == "get_attr"
 
@@ -43,13 +43,14 @@ def _is_stored(node: fx.Node) -> bool:
 def mark_written(graph: fx.Graph) -> None:
     """Mark every tensor whose memory some op still writes to: a quantizer beside it would see it half done."""
     for node in graph.nodes:
-        for target in _written_by(node):
+        for target in written_by(node):
             if not _is_stored(target):
-                for alias in (node, *_aliases(target)):
+                for alias in (node, *aliases(target)):
                     note_written(alias)
 
 
-def _written_by(node: fx.Node) -> list[fx.Node]:
+def written_by(node: fx.Node) -> list[fx.Node]:
+    """The tensors whose memory a node writes to."""
     if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
         return []
     arguments = zip(node.target._schema.arguments, node.args, strict=False)
@@ -57,7 +58,7 @@ def _written_by(node: fx.Node) -> list[fx.Node]:
     return [value for value in written if isinstance(value, fx.Node)]
 
 
-def _aliases(target: fx.Node) -> set[fx.Node]:
+def aliases(target: fx.Node) -> set[fx.Node]:
     """Every node that names the same memory, or part of it."""
     aliases, stack = {target}, [target]
     while stack:
@@ -70,9 +71,9 @@ def _aliases(target: fx.Node) -> set[fx.Node]:
     return aliases
 
 
-def _is_seen_elsewhere(target: fx.Node, write: fx.Node, order: dict[fx.Node, int]) -> bool:
+def is_seen_elsewhere(target: fx.Node, write: fx.Node, order: dict[fx.Node, int]) -> bool:
     """Whether a write to ``target`` is read later through another name of the same memory."""
-    others = [alias for alias in _aliases(target) if alias is not target and order[alias] < order[write]]
+    others = [alias for alias in aliases(target) if alias is not target and order[alias] < order[write]]
     return any(order[reader] > order[write] for alias in others for reader in alias.users)
 
 

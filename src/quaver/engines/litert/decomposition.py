@@ -9,6 +9,7 @@ from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from quaver.graph.nodes import facts, packet
 from quaver.program.views import read
@@ -75,20 +76,38 @@ def replace(module: fx.GraphModule, node: fx.Node, traced: fx.GraphModule, sourc
                 parts[part] = module.graph.node_copy(part, parts.__getitem__)
                 parts[part].target = not_in_place(part.target)
             if part in parts and part not in given:
-                parts[part].meta = node.meta | {"val": part.meta.get("val")}
+                parts[part].meta = node.meta | {"val": of_one_kind(part.meta.get("val"), node.meta.get("val"))}
     results = fx.map_arg(traced.graph.output_node().args[0], parts.__getitem__)
     if isinstance(results, fx.Node):
         node.replace_all_uses_with(results)
-        return
     for reader in list(node.users):  # each takes one of several results
         reader.replace_all_uses_with(results[reader.args[1]])  # type: ignore[index,call-overload,arg-type]
+        module.graph.erase_node(reader)
+    module.graph.erase_node(node)  # one with dropout, as an LSTM, would stay
+
+
+def of_one_kind(value: Any, like: Any) -> Any:
+    """The shapes of tensors as others of the graph know theirs: a definition makes constants of a kind of its own."""
+    mode = next((known.fake_mode for known in tree_leaves(like) if isinstance(known, FakeTensor)), None)
+
+    def alike(tensor: FakeTensor) -> Tensor:
+        if mode is None or tensor.fake_mode is mode:
+            return tensor
+        with mode:
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+
+    return tree_map_only(FakeTensor, alike, value)
 
 
 def not_in_place(op: Any) -> Any:
     """An op that gives a new tensor; who traced one in place has later readers read what it gave."""
     if not isinstance(op, torch._ops.OpOverload) or not op._schema.is_mutable:
         return op
-    return getattr(getattr(aten, op._schema.name.split("::")[1].removesuffix("_")), op._overloadname)
+    pure = getattr(aten, op._schema.name.split("::")[1].removesuffix("_"))
+    known = pure.overloads()
+    return getattr(
+        pure, op._overloadname if op._overloadname in known else known[0]
+    )  # transpose_ has one name, transpose two
 
 
 def defined(node: fx.Node, tensors: list[fx.Node]) -> fx.GraphModule:
@@ -99,12 +118,20 @@ def defined(node: fx.Node, tensors: list[fx.Node]) -> fx.GraphModule:
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: value_of.get(source, source.meta["val"]))
         return node.target(*args, **kwargs)  # type: ignore[operator]
 
-    with torch.no_grad():
+    with torch.no_grad(), torch.backends.mkldnn.flags(enabled=False):  # else LSTMs are ops of oneDNN
         return make_fx(run, definitions())(*(source.meta["val"] for source in tensors))  # type: ignore[no-any-return]
 
 
 @cache
 def definitions() -> dict[Any, Any]:
     """How PyTorch defines its ops by others, among them some that it counts as its core."""
-    more = (aten.addmm, aten.native_batch_norm, aten.native_layer_norm, aten.native_group_norm, aten._log_softmax)
+    more = (
+        aten.addmm,
+        aten.native_batch_norm,
+        aten.native_layer_norm,
+        aten.native_group_norm,
+        aten._log_softmax,
+        aten.lstm,
+        aten.gru,
+    )
     return {**core_aten_decompositions(), **get_decompositions(more)}

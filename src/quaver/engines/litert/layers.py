@@ -10,7 +10,7 @@ from torch import Tensor, fx
 
 from quaver.engines.litert.clamps import emit_clamped
 from quaver.engines.litert.flatbuffer import FileTensor, QParams
-from quaver.engines.litert.padding import VALID, Window, padded, window_of
+from quaver.engines.litert.padding import VALID, Window, around, padded, window_of
 from quaver.engines.litert.translator import Translation, Translator, Value, as_given, channels_last
 from quaver.errors import EngineError
 from quaver.graph.nodes import argument, facts, is_dequantize
@@ -119,11 +119,12 @@ def convolved(t: Translator, node: fx.Node, x: Value, window: Window, like: Valu
 
 def conv_transpose2d(t: Translator, node: fx.Node) -> Value:
     """A transposed convolution: without padding, and cut to size behind it where PyTorch has some."""
-    if argument(node, "groups") != 1 or two(argument(node, "dilation")) != [1, 1]:
+    if two(argument(node, "dilation")) != [1, 1]:
         raise EngineError(
-            f"LiteRT: {t.title(node)!r}: a transposed convolution in groups or with dilation has no form in a .tflite file."
+            f"LiteRT: {t.title(node)!r}: a transposed convolution with dilation has no form in a .tflite file."
         )
-    held = parameters(t, node, lambda weight: weight.transpose(1, 2, 3, 0), 0)
+    groups = argument(node, "groups")
+    held = parameters(t, node, lambda weight: ungrouped(weight, groups).transpose(1, 2, 3, 0), 0)
     x = t.ordered(t.operand(node.args[0], held.grid), channels_last(4))
     kernel, stride = shape_of(node.args[1])[2:], two(argument(node, "stride"))
     cut, wanted = two(argument(node, "padding")), shape_of(node)[2:]
@@ -133,12 +134,54 @@ def conv_transpose2d(t: Translator, node: fx.Node) -> Value:
             f"LiteRT: {t.title(node)!r}: a transposed convolution with more output_padding than padding has no form in a "
             ".tflite file."
         )
+    result = spread(t, x, held, stride, whole, t.title(node))
+    return cropped(t, result, cut, wanted)
+
+
+def spread(t: Translator, x: Value, held: Parameters, stride: list[int], whole: list[int], name: str) -> Value:
+    """Each pixel times a weight, added up where they come to lie, without padding."""
     shape = (x.shape[0], *whole, held.weight.stored.shape[0])
     like = Value(FileTensor(-1, shape, np.dtype(np.float32)), channels_last(4))
     options = {"padding": VALID, "strideH": stride[0], "strideW": stride[1]}
     operands = [t.integers(list(shape)), held.weight, x, held.bias]
-    result = t.emit("TRANSPOSE_CONV", operands, like, t.title(node), held.grid, **options)
-    return cropped(t, result, cut, wanted)
+    return t.emit("TRANSPOSE_CONV", operands, like, name, held.grid, **options)
+
+
+def ungrouped(weight: NDArray[Any], groups: int) -> NDArray[Any]:
+    """A transposed convolution's weight (inputs first) with zeros for what other groups read: LiteRT has no groups there."""
+    if groups == 1:
+        return weight
+    inputs, outputs, *kernel = weight.shape
+    whole = np.zeros((groups, inputs // groups, groups, outputs, *kernel), weight.dtype)
+    for group, part in enumerate(weight.reshape(groups, inputs // groups, outputs, *kernel)):
+        whole[group, :, group] = part
+    return whole.reshape(inputs, groups * outputs, *kernel)
+
+
+def col2im(t: Translator, node: fx.Node) -> Value:
+    """Patches added up to images (`torch.nn.functional.fold`): each number to its own place of a transposed convolution.
+
+    Channels are images of their own there, so that the weight stays small.
+    """
+    wanted, kernel, dilation, cut, stride = (
+        two(argument(node, name)) for name in ("output_size", "kernel_size", "dilation", "padding", "stride")
+    )
+    if dilation != [1, 1]:
+        raise EngineError(f"LiteRT: {t.title(node)!r}: folding with dilation has no form in a .tflite file.")
+    x = t.operand(node.args[0])
+    batch, rows, _ = x.shape
+    area = kernel[0] * kernel[1]
+    counts = [
+        (size + 2 * skip - width) // step + 1 for size, skip, width, step in zip(wanted, cut, kernel, stride, strict=True)
+    ]
+    apart = t.reshaped(t.ordered(x, as_given(3)), (batch * rows // area, area, *counts), as_given(4))
+    weight = t.constant(np.eye(area, dtype=np.float32).reshape(1, *kernel, area), name=f"{t.title(node)}.weight")
+    held = Parameters(weight, t.constant(np.zeros(1, np.float32)), None)
+    whole = [(count - 1) * step + width for count, step, width in zip(counts, stride, kernel, strict=True)]
+    spare = [max(skip + size - have, 0) for skip, size, have in zip(cut, wanted, whole, strict=True)]
+    images = spread(t, t.ordered(apart, channels_last(4)), held, stride, whole, t.title(node))
+    images = cropped(t, around(t, images, [(0, more) for more in spare]), cut, wanted)
+    return t.reshaped(images, tuple(shape_of(node)), as_given(4))
 
 
 def cropped(t: Translator, value: Value, start: list[int], wanted: list[int]) -> Value:
@@ -197,6 +240,7 @@ TRANSLATIONS: dict[str, Translation] = {
     "conv1d": conv1d,
     "conv2d": conv2d,
     "conv_transpose2d": conv_transpose2d,
+    "col2im": col2im,
     "linear": linear,
     **dict.fromkeys(("matmul", "mm", "bmm"), matmul),
     "batch_norm": batch_norm,

@@ -138,9 +138,14 @@ def slice_(t: Translator, node: fx.Node) -> Value:
     """Every so many of a dimension."""
     x, dim = moved(t, node.args[0]), argument(node, "dim")
     have = x.shape[dim % x.rank]
-    start, end, step = (argument(node, name) for name in ("start", "end", "step"))
-    start, end, step = slice(_int(t, start), _int(t, end), step).indices(have)
+    start, end, step = slice_of(t, node, have)
     return x if (start, end, step) == (0, have, 1) else part(t, x, dim, start, end, step, t.title(node))
+
+
+def slice_of(t: Translator, node: fx.Node, have: int) -> tuple[int, int, int]:
+    """Where a slice of so many begins and ends, and its step."""
+    start, end, step = (argument(node, name) for name in ("start", "end", "step"))
+    return slice(_int(t, start), _int(t, end), step).indices(have)
 
 
 def _int(t: Translator, value: Any) -> int | None:
@@ -204,11 +209,18 @@ def pixel_shuffle(t: Translator, node: fx.Node) -> Value:
 def pad(t: Translator, node: fx.Node) -> Value:
     """A tensor with a number, or its own mirror image, around it."""
     x, mode, filling = moved(t, node.args[0]), argument(node, "mode", "constant"), argument(node, "value") or 0
-    sides, like = t.integers(widths_of(t, node, x, argument(node, "pad"))), t.like(node, x.order)
+    if mode in ("replicate", "circular"):
+        return repeated(t, node, x, argument(node, "pad"), "edge" if mode == "replicate" else "wrap")
+    widths = widths_of(x, argument(node, "pad"))
     if mode == "reflect":
-        return t.emit("MIRROR_PAD", [t.as_float(x), sides], like, t.title(node), mode=REFLECT)
+        return t.emit("MIRROR_PAD", [t.as_float(x), t.integers(widths)], t.like(node, x.order), t.title(node), mode=REFLECT)
     if mode != "constant":
         raise EngineError(f"LiteRT: {t.title(node)!r}: padding of mode {mode!r} has no form in a .tflite file.")
+    for place, (before, behind) in enumerate(widths):
+        if min(before, behind) < 0:
+            end = x.stored.shape[place] + min(behind, 0)
+            x = part(t, x, x.order[place], max(-before, 0), end, 1, f"{t.title(node)}.cut")
+    sides, like = t.integers([(max(before, 0), max(behind, 0)) for before, behind in widths]), t.like(node, x.order)
     if filling == 0:
         return t.emit("PAD", [x, sides], like, t.title(node), x.grid)
     number = t.constant(np.array([np.clip(filling, *FINITE)], np.float32))
@@ -218,23 +230,42 @@ def pad(t: Translator, node: fx.Node) -> Value:
 def reflection_pad(t: Translator, node: fx.Node) -> Value:
     """A tensor with its own mirror image around it."""
     x = t.operand(node.args[0])
-    sides = t.integers(widths_of(t, node, x, argument(node, "padding")))
+    sides = t.integers(widths_of(x, argument(node, "padding")))
     return t.emit("MIRROR_PAD", [x, sides], t.like(node, x.order), t.title(node), mode=REFLECT)
 
 
-def widths_of(t: Translator, node: fx.Node, x: Value, widths: list[int]) -> list[tuple[int, int]]:
+def repeated(t: Translator, node: fx.Node, x: Value, widths: list[int], mode: Any) -> Value:
+    """A tensor with its own numbers around it, its edge or its other end."""
+    for place, sides in enumerate(widths_of(x, widths)):
+        if any(sides):
+            numbers = np.pad(np.arange(x.stored.shape[place]), sides, mode)
+            shape = (*x.stored.shape[:place], len(numbers), *x.stored.shape[place + 1 :])
+            like = Value(FileTensor(-1, shape, x.stored.dtype), x.order)
+            x = t.emit("GATHER", [x, t.integers(numbers.tolist())], like, t.title(node), x.grid, axis=place)
+    return x
+
+
+def widths_of(x: Value, widths: list[int]) -> list[tuple[int, int]]:
     """What is added before and behind each dimension, as they lie; PyTorch begins with the last."""
-    if min(widths) < 0:
-        raise EngineError(f"LiteRT: {t.title(node)!r}: negative padding has no form in a .tflite file. Write a slice.")
     sides = [(0, 0)] * x.rank
     for axis, side in enumerate(zip(widths[::2], widths[1::2], strict=True)):
         sides[x.place(-1 - axis)] = side
     return sides
 
 
+def copy(t: Translator, node: fx.Node) -> Value:
+    """A tensor in the shape of another, which it takes the place of."""
+    return expanded(t, node, moved(t, node.args[1]))
+
+
 def expand(t: Translator, node: fx.Node) -> Value:
     """A tensor repeated where its size is 1."""
-    x, shape = moved(t, node.args[0]), tuple(int(extent) for extent in node.meta["val"].shape)
+    return expanded(t, node, moved(t, node.args[0]))
+
+
+def expanded(t: Translator, node: fx.Node, x: Value) -> Value:
+    """A tensor in a node's shape."""
+    shape = tuple(int(extent) for extent in node.meta["val"].shape)
     x = t.ordered(x, as_given(x.rank))
     x = t.reshaped(x, (*[1] * (len(shape) - x.rank), *x.stored.shape), as_given(len(shape)))
     if x.stored.shape == shape:
@@ -266,5 +297,6 @@ TRANSLATIONS: dict[str, Translation] = {
     "pixel_shuffle": pixel_shuffle,
     **dict.fromkeys(("pad", "constant_pad_nd"), pad),
     **dict.fromkeys(("reflection_pad1d", "reflection_pad2d"), reflection_pad),
+    "copy": copy,
     "expand": expand,
 }

@@ -7,10 +7,10 @@ import torch
 from torch import fx
 
 from quaver.engines.litert.flatbuffer import FileTensor
-from quaver.engines.litert.moves import moved
+from quaver.engines.litert.moves import moved, on_one_grid, slice_of
 from quaver.engines.litert.pointwise import joined
 from quaver.engines.litert.pools import along
-from quaver.engines.litert.translator import Translation, Translator, Value, as_given, size
+from quaver.engines.litert.translator import Translation, Translator, Value, as_given, first_shape, size
 from quaver.errors import EngineError
 from quaver.graph.nodes import argument
 
@@ -66,6 +66,22 @@ def unfold(t: Translator, node: fx.Node) -> Value:
     return Value(apart.stored, tuple(last if place == dim + 1 else place - (place > dim + 1) for place in range(last + 1)))
 
 
+def slice_scatter(t: Translator, node: fx.Node) -> Value:
+    """A tensor with another in every so many places of a dimension: chosen from both, one behind the other."""
+    x, source = on_one_grid(t, node.args[:2])
+    dim = argument(node, "dim") % x.rank
+    source = t.ordered(source, x.order)
+    have, more = x.shape[dim], source.shape[dim]
+    start, end, step = slice_of(t, node, have)
+    numbers = np.arange(have)
+    numbers[start:end:step] = have + np.arange(more)
+    place = x.place(dim)
+    shape = (*x.stored.shape[:place], have + more, *x.stored.shape[place + 1 :])
+    like = Value(FileTensor(-1, shape, x.stored.dtype), x.order)
+    both = t.emit("CONCATENATION", [x, source], like, f"{t.title(node)}.both", x.grid, axis=place)
+    return t.emit("GATHER", [both, t.integers(numbers.tolist())], x, t.title(node), x.grid, axis=place)
+
+
 def flip(t: Translator, node: fx.Node) -> Value:
     """Dimensions from the end to the start."""
     x = moved(t, node.args[0])
@@ -88,6 +104,20 @@ def compared(op: str) -> Translation:
     def translation(t: Translator, node: fx.Node) -> Value:
         first, second = (t.operand(value) for value in node.args[:2])
         return joined(t, op, node, first, second, gives=BOOL)
+
+    return translation
+
+
+def logical(op: str) -> Translation:
+    """What follows from two truths, or from one."""
+
+    def translation(t: Translator, node: fx.Node) -> Value:
+        operands = [t.operand(value) for value in node.args]
+        if any(value.stored.dtype != BOOL for value in operands):
+            raise EngineError(f"LiteRT: {t.title(node)!r}: bits of numbers have no form in a .tflite file.")
+        if len(operands) == 1:
+            return t.emit(op, operands, operands[0], t.title(node))
+        return joined(t, op, node, *operands, gives=BOOL)
 
     return translation
 
@@ -130,14 +160,14 @@ def largest(op: str) -> Translation:
 
     def translation(t: Translator, node: fx.Node) -> Value:
         x, dim = t.operand(node.args[0]), argument(node, "dim")
-        if dim is None or argument(node, "keepdim"):
-            raise EngineError(
-                f"LiteRT: {t.title(node)!r}: places of all dimensions, or with keepdim, have no form in a .tflite file."
-            )
+        if dim is None:
+            raise EngineError(f"LiteRT: {t.title(node)!r}: places of all dimensions have no form in a .tflite file.")
         x = t.ordered(x, as_given(x.rank))
         shape = tuple(extent for place, extent in enumerate(x.shape) if place != dim % x.rank)
         like = Value(FileTensor(-1, shape, INT32), as_given(len(shape)))
-        return t.emit(op, [x, t.integers([dim % x.rank])], like, t.title(node), outputType=2)
+        places = t.emit(op, [x, t.integers([dim % x.rank])], like, t.title(node), outputType=2)
+        whole = first_shape(node)
+        return t.reshaped(places, whole, as_given(len(whole)))
 
     return translation
 
@@ -147,6 +177,7 @@ TRANSLATIONS: dict[str, Translation] = {
     "index_select": index_select,
     "embedding": embedding,
     "unfold": unfold,
+    "slice_scatter": slice_scatter,
     "flip": flip,
     "eq": compared("EQUAL"),
     "ne": compared("NOT_EQUAL"),
@@ -154,6 +185,9 @@ TRANSLATIONS: dict[str, Translation] = {
     "le": compared("LESS_EQUAL"),
     "gt": compared("GREATER"),
     "ge": compared("GREATER_EQUAL"),
+    **dict.fromkeys(("bitwise_and", "logical_and"), logical("LOGICAL_AND")),
+    **dict.fromkeys(("bitwise_or", "logical_or"), logical("LOGICAL_OR")),
+    **dict.fromkeys(("bitwise_not", "logical_not"), logical("LOGICAL_NOT")),
     "where": where,
     "repeat": repeat,
     "max": best("REDUCE_MAX", "ARG_MAX"),

@@ -17,7 +17,7 @@ from torch import Tensor, fx
 
 from quaver.engines.litert.flatbuffer import File, FileTensor, QParams
 from quaver.errors import EngineError
-from quaver.graph.nodes import clamp_bounds, facts, is_op, op_of, packet
+from quaver.graph.nodes import argument, clamp_bounds, facts, is_op, op_of, packet
 from quaver.graph.patterns import is_rounded
 from quaver.program.views import read
 
@@ -93,6 +93,10 @@ class Translator:
         """Whether a node was computed here and now: it depends on no input, or is arithmetic on shapes."""
         if facts(node).kind == "shape" or not isinstance(node.meta.get("val"), (Tensor, list, tuple)):
             self.constants[node] = node.meta.get("val")
+            return True
+        if packet(node) == "full_like":  # of a tensor that depends on inputs; its shape does not
+            like = node.meta["val"]
+            self.constants[node] = torch.full(like.shape, argument(node, "fill_value"), dtype=like.dtype)
             return True
         if any(source not in self.constants for source in node.all_input_nodes) or facts(node).kind == "dequantize":
             return False

@@ -14,6 +14,7 @@ from quaver.engines.litert.flatbuffer import File
 from quaver.engines.litert.model_card import NAME as CARD
 from quaver.engines.litert.model_card import model_card, with_labels
 from quaver.engines.litert.translator import Order, Translator, Value, as_given, channels_last
+from quaver.engines.litert.writes import without_writes
 from quaver.errors import StageError
 from quaver.program import EVAL, Program, Stage
 from quaver.program.quantized_tensors import quantized_tensors
@@ -49,6 +50,8 @@ def serialized(program: Program, origin: dict[str, Any], options: WriteOptions |
     names = titles(program, module)
     inputs = take_bytes(module, program, options.image, "LiteRT")
     inline_autocast(module)
+    shapes(module, inputs)
+    without_writes(module)
     for_xnnpack(module, inputs)
     shapes(module, inputs)
     decompose(module, {*TRANSLATIONS, "getitem"})
