@@ -314,30 +314,47 @@ def received(pipe: Any) -> dict[str, Any] | None:
 FORK = multiprocessing.get_context("fork")
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows for docs/results.md."""
-    lines = ["| model | int8 layers | products | outputs | first tensor that differs |", "|---|---|---|---|---|"]
-    for row in sorted(rows, key=lambda row: row["model"]):
-        name = row["model"].rpartition("/")[2]
-        if "error" in row:
-            lines.append(f"| {name} | | | {row['stage']}: {row['error'].splitlines()[0][:160]} | |")
-            continue
-        counts = [f"{row[part]} / {row[whole]}" if row.get(whole) else "" for part, whole in PARTS]
-        outputs = "exact" if row["equal"] else f"{row['decibel']:.0f} dB"
-        lines.append(f"| {name} | {counts[0]} | {counts[1]} | {outputs} | {row['first'] or ''} |")
+def table(rows: list[dict[str, Any]], targets: list[str]) -> str:
+    """The rows for docs/results.md: a model each, with three columns for a target that was compared, one for others."""
+    by_model: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        by_model.setdefault(row["model"], {})[row["target"]] = row
+    whole = [target for target in targets if any("equal" in row for row in rows if row["target"] == target)]
+    names = [
+        name
+        for target in targets
+        for name in ((f"{target}: int8 layers", "outputs", "first tensor that differs") if target in whole else (target,))
+    ]
+    lines = ["| model | " + " | ".join(names) + " |", "|---" * (1 + len(names)) + "|"]
+    for model, own in sorted(by_model.items()):
+        cells = [cell for target in targets for cell in cells_of(own.get(target), target in whole)]
+        lines.append(f"| {model.partition('/')[0]} {model.rpartition('/')[2]} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-PARTS = (("int8", "layers"), ("products_int8", "products"))
+def cells_of(row: dict[str, Any] | None, compared: bool) -> list[str]:
+    more = [""] * (2 if compared else 0)
+    if row is None:
+        return ["not run", *more]
+    if "error" in row:
+        return [f"{row['stage']}: {row['error'].splitlines()[0][:160]}", *more]
+    if not compared:
+        return ["yes"]
+    counts = f"{row['int8']} / {row['layers']}" if row.get("layers") else ""
+    return [counts, "exact" if row["equal"] else f"{row['decibel']:.0f} dB", row["first"] or ""]
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
     done = [row for row in rows if "error" not in row]
-    whole = [row for row in done if row.get("int8") == row.get("layers")]
-    exact = [row for row in done if row["equal"]]
-    good = [row for row in done if row["equal"] or row["decibel"] >= 40]
+    reached = f"{len(done)} of {len(rows)} export"
+    compared = [row for row in done if "equal" in row]
+    if not compared:
+        return f"{reached}."
+    whole = [row for row in compared if row.get("int8") == row.get("layers")]
+    exact = [row for row in compared if row["equal"]]
+    good = [row for row in compared if row["equal"] or row["decibel"] >= 40]
     return (
-        f"{len(done)} of {len(rows)} reach the engine; {len(whole)} with all convolutions and linear layers in int8; "
+        f"{reached} and run; {len(whole)} with all convolutions and linear layers in int8; "
         f"{len(exact)} exact at the outputs, {len(good)} at 40 dB or more."
     )
 
@@ -359,8 +376,8 @@ def main() -> None:
     rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     if options.table:
         for target in targets:
-            own = [row for row in rows if row["target"] == target]
-            print(f"{target}: {summary(own)}\n\n{table(own)}")
+            print(f"{target}: {summary([row for row in rows if row['target'] == target])}")
+        print(f"\n{table(rows, targets)}")
         return
     known = {(row["model"], row["target"]) for row in rows}
     if not names:

@@ -117,7 +117,7 @@ def logical(op: str) -> Translation:
             raise EngineError(f"LiteRT: {t.title(node)!r}: bits of numbers have no form in a .tflite file.")
         if len(operands) == 1:
             return t.emit(op, operands, operands[0], t.title(node))
-        return joined(t, op, node, *operands, gives=BOOL)
+        return joined(t, op, node, operands[0], operands[1], gives=BOOL)
 
     return translation
 
