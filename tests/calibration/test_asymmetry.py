@@ -35,7 +35,7 @@ def calibrated(**options):
 
 @pytest.fixture(scope="module")
 def skewed():
-    return calibrated(asymmetric=True)
+    return calibrated()
 
 
 def asymmetric(program):
@@ -48,13 +48,19 @@ def test_tensors_that_hardly_go_below_zero_get_a_zero_point_of_their_own(skewed)
     assert len(tensors) == 1  # behind the hard-swish; the other tensors are added or read by a linear layer, too
     (tensor,) = tensors.values()
     assert tensor.high - tensor.low == 255
-    assert not asymmetric(quaver.convert(calibrated()))
+    assert not asymmetric(quaver.convert(calibrated(asymmetric=False)))
+
+
+def test_engines_that_do_not_take_it_are_not_given_it():
+    assert not asymmetric(quaver.convert(calibrated(target="tensorrt")))
 
 
 def test_their_steps_are_smaller(skewed):
     ((name, tensor),) = asymmetric(quaver.convert(skewed)).items()
 
-    (symmetric,) = (other for other in quantized_tensors(quaver.convert(calibrated())) if other.maker_name == name)
+    (symmetric,) = (
+        other for other in quantized_tensors(quaver.convert(calibrated(asymmetric=False))) if other.maker_name == name
+    )
 
     assert tensor.step < 0.6 * symmetric.step
 
@@ -74,11 +80,18 @@ def test_what_is_evaluated_is_what_is_frozen_saved_and_executed(skewed, tmp_path
     assert np.isfinite(wanted.numpy()).all()
 
 
+OTHERS = ["onnx", "executorch", "litert", "litert_reference"]
+
+
+def need(target):
+    {"executorch": need_executorch, "onnx": lambda: None, "openvino": lambda: None}.get(target, need_litert)()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["onnx", "executorch", "litert"])
+@pytest.mark.parametrize("target", OTHERS)
 def test_other_engines_give_every_integer_too(target, tmp_path):
-    {"executorch": need_executorch, "litert": need_litert}.get(target, lambda: None)()
-    frozen = quaver.convert(calibrated(asymmetric=True, target=target))
+    need(target)
+    frozen = quaver.convert(calibrated(target=target))
 
     result = quaver.verify(frozen, quaver.export(frozen, tmp_path, target=target), [IMAGES])
 
@@ -86,8 +99,91 @@ def test_other_engines_give_every_integer_too(target, tmp_path):
     assert (result.passed, result.integers_equal) == (True, 1), result.failures
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("target", OTHERS)
+def test_a_program_for_one_engine_runs_on_the_others_too(skewed, target, tmp_path):
+    need(target)
+    frozen = quaver.convert(skewed)
+
+    result = quaver.verify(frozen, quaver.export(frozen, tmp_path, target=target), [IMAGES])
+
+    assert result.passed, result.failures
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["openvino", *OTHERS])
+def test_every_engine_gives_every_integer_from_bytes(target, tmp_path):
+    need(target)
+    image = quaver.ImageInput((0.5,) * 3, (0.23,) * 3)
+    photos = np.random.default_rng(0).integers(0, 256, (16, 12, 12, 3)).astype(np.uint8)
+    torch.manual_seed(0)
+    program = quaver.calibrate(Skewed().eval(), [torch.from_numpy(image.prepared(photos))], target=target)
+    file = quaver.export(quaver.convert(program), tmp_path, target=target, image=image)
+
+    result = quaver.verify(program, file, [photos])
+
+    assert asymmetric(quaver.convert(program))
+    assert (result.passed, result.integers_equal) == (True, 1), result.failures
+
+
+def prepared(**config):
+    torch.manual_seed(1)
+    return quaver.quant_aware(Skewed().eval(), config, example_inputs=(IMAGES[:2],))
+
+
+@pytest.mark.parametrize("rule", ["moving_average_abs_max", "range_abs_max", "abs_max", "learned_step"])
+def test_a_state_dict_brings_the_zero_points(rule):
+    config = {"activation_quantize_type": rule}
+    program, other = calibrated(config=config), prepared(**config)
+
+    other.load_state_dict(program.state_dict())
+
+    assert asymmetric(quaver.convert(program))
+    assert torch.equal(other.eval()(IMAGES), program(IMAGES))
+
+
+def test_a_view_of_a_program_has_the_zero_points_that_it_loads(skewed):
+    program = prepared()
+    view = program.clone(for_test=True)
+
+    program.load_state_dict(skewed.state_dict())
+
+    assert torch.equal(view(IMAGES), skewed(IMAGES))
+
+
+def test_a_state_dict_without_zero_points_takes_them_away(skewed):
+    symmetric, program = calibrated(asymmetric=False), calibrated()
+
+    program.load_state_dict(symmetric.state_dict())
+
+    assert not asymmetric(quaver.convert(program))
+    assert torch.equal(program(IMAGES), symmetric(IMAGES))
+
+
+def test_weights_alone_leave_zero_points_as_they_are(skewed):
+    program = calibrated()
+
+    program.load_state_dict(Skewed().state_dict(), strict=False)
+
+    assert asymmetric(quaver.convert(program)).keys() == asymmetric(quaver.convert(skewed)).keys()
+
+
+@pytest.mark.parametrize("zero_point", [0, 128, [1, 2], float("inf")])
+def test_a_damaged_zero_point_is_named(skewed, zero_point):
+    state = skewed.state_dict()
+    (name,) = (name for name in state if name.endswith("zero_point"))
+
+    with pytest.raises(RuntimeError, match=name.replace(".", r"\.")):
+        prepared().load_state_dict(state | {name: torch.tensor(zero_point)})
+
+
+def test_a_zero_point_for_another_grid_is_refused(skewed):
+    with pytest.raises(RuntimeError, match="zero_point: the quantizer's integers are -8 to 7"):
+        prepared(activation_bits=4).load_state_dict(skewed.state_dict())
+
+
 def test_training_goes_on_with_it():
-    program = calibrated(asymmetric=True).train()
+    program = calibrated().train()
 
     program(IMAGES).square().sum().backward()
 
@@ -108,7 +204,7 @@ def _outputs(frozen):
 
 
 def test_engines_that_are_not_known_to_take_it_are_refused(skewed, tmp_path):
-    with pytest.raises(EngineError, match="was calibrated with asymmetric=True, for OpenVINO"):
+    with pytest.raises(EngineError, match=r"was given a zero point of its own.*, for OpenVINO.*target='tensorrt'"):
         quaver.export(quaver.convert(skewed), tmp_path, target="tensorrt")
     with pytest.raises(ConfigError, match=r"TensorRT is not known to take it.*: openvino, onnx"):
         calibrated(asymmetric=True, target="tensorrt")

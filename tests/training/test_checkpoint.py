@@ -1,5 +1,6 @@
 """Checkpoints: whole or not there, the last two, and a run that goes on from one ends as if it had never stopped."""
 
+import copy
 import errno
 import json
 import os
@@ -71,6 +72,22 @@ def test_from_every_checkpoint_a_run_goes_on_to_the_same_bits(tmp_path, options)
         assert Trainer(job).run(saved) == figures
         assert_same_state(state_of(job.program), state_of(whole.program))
     assert len(kept.all) == 9  # one at the start, three in each epoch, one behind each
+
+
+def test_zero_points_that_training_started_with_come_from_its_checkpoint(tmp_path):
+    torch.manual_seed(0)
+    ends = (nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Hardswish(), nn.Conv2d(8, 8, 3), nn.ReLU(), *ends)
+    images = 4 * torch.randn(16, 3, 8, 8)
+    kept = Kept(tmp_path)
+    whole = tiny_job(quaver.calibrate(model.eval(), [images]), checkpoints=kept, checkpoint_period=2)
+    figures = Trainer(whole).run()
+
+    job = tiny_job(quaver.quant_aware(copy.deepcopy(model), example_inputs=(images,)))
+
+    assert Trainer(job).run(kept.all[1]) == figures
+    assert_same_state(state_of(job.program), state_of(whole.program))
+    assert any(name.endswith("zero_point") for name in whole.program.state_dict())
 
 
 def test_an_optimizer_of_custom_functions_goes_on_too(tmp_path):

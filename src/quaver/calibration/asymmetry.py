@@ -4,11 +4,11 @@ import math
 
 from quaver.calibration.activation_ranges import CANDIDATES, ObservedTensor, clipping_of
 from quaver.graph.nodes import facts, is_fake_quant, quantizer_of
-from quaver.grid import Grid, asymmetric_grid
+from quaver.grid import asymmetric_grid
 from quaver.program import EVAL, Program
 from quaver.quantizers import CustomQuantizer
+from quaver.quantizers.quantizer import ACTIVATIONS
 
-SYMMETRIC = Grid(8, narrow=False)
 CONVOLUTIONS = ("conv2d", "depthwise_conv2d")
 BETTER = 0.7
 """Of the symmetric grid's noise: what another must stay below."""
@@ -19,11 +19,11 @@ def skewed(program: Program, title: str, tensors: list[ObservedTensor], threshol
     if len(tensors) != 1 or not _can_be(program, title, tensors[0]):
         return threshold
     (tensor,) = tensors
-    least, best = BETTER * tensor.histogram.noise(threshold, SYMMETRIC, clipping_of(SYMMETRIC)), None
+    least, best = BETTER * tensor.histogram.noise(threshold, ACTIVATIONS, clipping_of(ACTIVATIONS)), None
     for tried in tensor.largest * CANDIDATES:
         below = -tensor.smallest
         zero_point = max(1, math.ceil(255 * below / (tried + below)))
-        if zero_point > SYMMETRIC.high:
+        if zero_point > ACTIVATIONS.high:
             continue
         grid = asymmetric_grid(zero_point)
         noise = tensor.histogram.noise(tried, grid, clipping_of(grid))
@@ -38,7 +38,7 @@ def skewed(program: Program, title: str, tensors: list[ObservedTensor], threshol
 def _can_be(program: Program, title: str, tensor: ObservedTensor) -> bool:
     """Whether a tensor is signed, reaches further up than down, and is rounded for convolutions alone; no sum, no input."""
     quantizer, node = program.quantizer(title), tensor.site.node
-    if isinstance(quantizer, CustomQuantizer) or quantizer.preprocess is not None or quantizer.grid != SYMMETRIC:
+    if isinstance(quantizer, CustomQuantizer) or quantizer.preprocess is not None or quantizer.grid != ACTIVATIONS:
         return False
     roundings = [other for other in program.graphs[EVAL].nodes if is_fake_quant(other) and quantizer_of(other) == title]
     if roundings != [node] or not -tensor.smallest < tensor.largest or tensor.smallest >= 0:

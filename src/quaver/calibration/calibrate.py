@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -68,13 +69,13 @@ def calibrate(
             f"calibrate: the program is {placed.stage.value}, so its ranges are fixed. Give the float or the prepared one."
         )
     _refuse_other_dtypes(placed)
-    _refuse_other_engines(placed, chosen)
+    asymmetric = _asymmetric(placed, chosen)
     images = on_its_device(placed, images)
     program = copy.deepcopy(placed.clone() if placed.for_test else placed)
     nn.Module.train(program, False)  # without a word on ranges that are yet to be found
     given = [program.signature.flatten((part,), {}) for part in torch.split(images, TOGETHER)]
     with shown(on_progress) as tell:
-        _Calibration(program, given, chosen, tell).run()
+        _Calibration(program, given, replace(chosen, asymmetric=asymmetric), tell).run()
     return program
 
 
@@ -122,11 +123,13 @@ def _refuse_other_dtypes(program: Program) -> None:
         )
 
 
-def _refuse_other_engines(program: Program, options: CalibrationOptions) -> None:
+def _asymmetric(program: Program, options: CalibrationOptions) -> bool:
+    """Whether tensors may have zero points of their own: where the engine takes them, unless something else was said."""
     engine = ENGINES[program.placements.target]
     if options.asymmetric and not engine.asymmetric:
         able = ", ".join(name for name, other in ENGINES.items() if other.asymmetric)
         raise ConfigError(f"calibrate: asymmetric: {engine.title} is not known to take it exactly. Targets that do: {able}.")
+    return engine.asymmetric if options.asymmetric is None else options.asymmetric
 
 
 class _Calibration:

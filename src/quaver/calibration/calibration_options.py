@@ -21,8 +21,11 @@ class CalibrationOptions(Checked):
         one_of(*RANGES),
         "Whose error ranges of activations keep small: the tensor's, its readers' (output), nobody's (largest).",
     )
-    asymmetric: bool = option(
-        False, boolean(), "Give tensors that hardly go below zero (SiLU, GELU) a zero point of their own, where it wins."
+    asymmetric: bool | None = option(
+        None,
+        or_none(boolean()),
+        "Give tensors that hardly go below zero (SiLU, GELU) a zero point of their own, where it wins; None: for engines "
+        "that take it.",
     )
     equalize: bool = option(True, boolean(), "Make channels alike between two layers, where that promises less noise.")
     search_weights: bool = option(False, boolean(), "Search thresholds of weights by the output's error.")

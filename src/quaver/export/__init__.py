@@ -133,8 +133,9 @@ def refuse_asymmetric(program: Program, engine: Engine) -> None:
     for tensor in quantized_tensors(program):
         if tensor.low < 0 and tensor.high > Grid(8).high:
             raise EngineError(
-                f"export to {engine.name}: {tensor.name!r} was calibrated with asymmetric=True, for "
-                f"{ENGINES[program.placements.target].title}. Calibrate without it for {engine.title}."
+                f"export to {engine.name}: {tensor.name!r} was given a zero point of its own by calibration, for "
+                f"{ENGINES[program.placements.target].title}, and {engine.title} is not known to take it exactly. Calibrate "
+                f"with target={engine.name!r}, or with asymmetric=False."
             )
 
 

@@ -17,6 +17,10 @@ from quaver.quantizers.pact import PACT
 from quaver.quantizers.saturation import JUST_BELOW, LARGEST_SUM, largest_pair
 
 SHIFTED = StorageFormat()
+ACTIVATIONS = Grid(8, narrow=False)
+"""The grid of signed activations, which calibration may make asymmetric."""
+ZERO_POINT = "zero_point"
+"""In state dicts: how many integers of an asymmetric grid are negative."""
 
 
 class Common(TypedDict, total=False):
@@ -58,7 +62,8 @@ class Quantizer(StaysFloat32):
 
     def __init__(self, bits: int = 8, **options: Unpack[Common]) -> None:
         super().__init__()
-        self.grid = Grid(bits, options.get("signed", True), options.get("narrow", True))
+        self._symmetric = Grid(bits, options.get("signed", True), options.get("narrow", True))
+        self._asymmetric: list[Grid] = []  # one, or none; the same list in all views of a program, as tensors are the same
         if (zero_point := options.get("zero_point")) is not None:
             self.grid = asymmetric_grid(zero_point)
         self.pass_through = options.get("pass_through", False)
@@ -80,6 +85,17 @@ class Quantizer(StaysFloat32):
         # How many observed tensors held NaN or Inf. They are left out of the range; a program names them in a warning.
         self.nonfinite: Tensor
         self.register_buffer("nonfinite", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    @property
+    def grid(self) -> Grid:
+        """The integers. An asymmetric grid belongs to the range: a module that shares its tensors shares it, too."""
+        return self._asymmetric[0] if self._asymmetric else self._symmetric
+
+    @grid.setter
+    def grid(self, grid: Grid) -> None:
+        self._asymmetric[:] = [grid] if grid.is_asymmetric else []
+        if not grid.is_asymmetric:
+            self._symmetric = grid
 
     def observe(self, x: Tensor, tensor: int = 0) -> None:
         """Take one training tensor into account."""
@@ -327,14 +343,41 @@ class Quantizer(StaysFloat32):
         shown = {key: value for key, value in self.options().items() if key != "kind" and value is not None}
         return ", ".join(f"{key}={value!r}" for key, value in shown.items())
 
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """As any module; and the zero point of an asymmetric grid, which calibration chose: training starts from tensors."""
+        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[no-untyped-call]
+        if self.grid.is_asymmetric:
+            destination[prefix + ZERO_POINT] = torch.tensor(self.grid.zero_point)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
-        """As any module; what PACT learned becomes a limit of the range where there is no PACT."""
+        """As any module; what PACT learned becomes a limit of the range where there is no PACT, and the grid is the state's.
+
+        A state without any tensor of the quantizer, a float model's, leaves the grid as it is.
+        """
+        zero_point = state_dict.pop(prefix + ZERO_POINT, None)
+        if zero_point is not None:
+            self._take_zero_point(zero_point, prefix, args[-1])
+        elif any(name.startswith(prefix) for name in state_dict):
+            self._asymmetric.clear()
         learned, limit = prefix + "preprocess.pact_threshold", prefix + "clipped_at"
         if self.preprocess is None and learned in state_dict:
             state_dict[limit] = state_dict.pop(learned).detach().abs()
         if limit in state_dict and self.clipped_at is None:
             self.clipped_at = torch.zeros((), device=self.nonfinite.device)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _take_zero_point(self, zero_point: Tensor, prefix: str, problems: list[str]) -> None:
+        """Have the asymmetric grid of a state; or say, with the other problems of it, why not."""
+        try:
+            grid = asymmetric_grid(int(zero_point))
+        except (ValueError, OverflowError, RuntimeError) as error:  # it may be anything
+            problems.append(f"{prefix}{ZERO_POINT}: {error}")
+            return
+        if self._symmetric != ACTIVATIONS:
+            ends = f"{self._symmetric.low} to {self._symmetric.high}"
+            problems.append(f"{prefix}{ZERO_POINT}: the quantizer's integers are {ends}.")
+        elif self.grid != grid:  # the same one stays, for compiled code knows it
+            self.grid = grid
 
 
 class FixedStep(Quantizer):
