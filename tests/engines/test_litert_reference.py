@@ -34,8 +34,12 @@ class Head(nn.Module):
         return self.scores(torch.relu(self.hidden((self.a(x) - self.b(x)).flatten(1))))
 
 
+def pooled_to_a_size():
+    return nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Conv2d(16, 16, 3))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("net", [conftest.Patterns, Head])
+@pytest.mark.parametrize("net", [conftest.Patterns, Head, pooled_to_a_size])
 def test_every_integer_inside_is_the_simulations(net, tmp_path):
     torch.manual_seed(0)
     program = mobile_program(net(), (8, 3, 16, 16)).made_for("litert_reference")

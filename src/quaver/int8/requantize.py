@@ -60,7 +60,28 @@ def fitted(weight: Tensor, weight_scale: Tensor | float, bias: Tensor, x_scale: 
     if not bool(exponents.any()):
         return weight, steps
     factors = exponents.exp2()
-    return (weight / _along(axis, factors, weight)).round(), steps * factors
+    return (weight / along(axis, factors, weight)).round(), steps * factors
+
+
+def sum_of_products(
+    operation: Operation,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    x_scale: float,
+    weight_scale: Tensor | float,
+    axes: tuple[int, int],
+    arguments: tuple[Any, ...],
+) -> tuple[Tensor, Tensor]:
+    """What a layer adds up, its bias included, in numbers like ``x``'s; and the steps of its weight that were used."""
+    steps = _per_channel(weight_scale, x)
+    if bias is not None:
+        weight, steps = fitted(weight, steps, bias, x_scale, axes[0])
+    with torch.autocast(x.device.type, enabled=False):
+        total = operation(x, weight.to(x.dtype), None, *arguments)
+    if bias is not None:
+        total += along(axes[1], (bias.float() * (1.0 / (steps * x_scale))).round_(), total)
+    return total, steps
 
 
 def _biased_in_steps(*arguments: Any) -> Tensor:
@@ -80,16 +101,9 @@ def biased(
     output: Output,
 ) -> Tensor:
     """A convolution or linear layer; ``axes`` are the channels' in weight and output, ``arguments`` are the op's own."""
-    with torch.autocast(x.device.type, enabled=False):
-        if bias is None:
-            total = operation(x, weight, None, *arguments)
-            steps = _per_channel(weight_scale, total) * x_scale
-        else:
-            weight, steps = fitted(weight, weight_scale, bias, x_scale, axes[0])
-            steps = steps * x_scale
-            total = operation(x, weight, None, *arguments)
-            total += _along(axes[1], (bias.float() * (1.0 / steps)).round_(), total)
-        return output.of(total, _along(axes[1], steps / torch.full_like(steps, output.scale), total))
+    total, steps = sum_of_products(operation, x, weight, bias, x_scale, weight_scale, axes, arguments)
+    steps = steps * x_scale
+    return output.of(total, along(axes[1], steps / torch.full_like(steps, output.scale), total))
 
 
 def _multiplied_in_steps(*arguments: Any) -> Tensor:
@@ -107,7 +121,8 @@ def _per_channel(scale: Tensor | float, like: Tensor) -> Tensor:
     return torch.as_tensor(scale, dtype=torch.float32, device=like.device)
 
 
-def _along(axis: int, values: Tensor, like: Tensor) -> Tensor:
+def along(axis: int, values: Tensor, like: Tensor) -> Tensor:
+    """Values of channels, to be broadcast over a tensor whose channels are on this axis."""
     shape = [1] * like.dim()
     shape[axis] = -1
     return values.view(shape)

@@ -44,7 +44,13 @@ def adaptive_average(x: Tensor, scale: float, size: list[int], output: Output) -
     """An average pool to images of a size: a mean, or a plain pool, or, where the windows differ, computed in float."""
     if size == [1, 1]:
         return mean(x, scale, [-2, -1], True, output)
-    kernel = [have // want for have, want in zip(x.shape[-2:], size, strict=True)]
-    if [want * count for want, count in zip(size, kernel, strict=True)] != list(x.shape[-2:]):
+    kernel = equal_windows(x, size)
+    if kernel is None:
         return fixed_integers(torch.ops.aten.adaptive_avg_pool2d(x, size) * scale, *output)
     return average(x, scale, kernel, kernel, [0, 0], math.prod(kernel), output)
+
+
+def equal_windows(x: Tensor, size: list[int]) -> list[int] | None:
+    """The windows that divide images into so many; none where they would have to differ."""
+    kernel = [have // want for have, want in zip(x.shape[-2:], size, strict=True)]
+    return kernel if [want * count for want, count in zip(size, kernel, strict=True)] == list(x.shape[-2:]) else None

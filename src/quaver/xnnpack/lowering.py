@@ -38,29 +38,36 @@ def pool_of(node: fx.Node) -> tuple[list[int], list[int], list[int], int] | None
 
 
 class XNNPACKLowering(RequantizingLowering):
-    """Convolutions, sums and products, each rounded once."""
+    """Convolutions, sums and products, each rounded once, by the kernels named here."""
 
     quantized = staticmethod(fixed_integers)
+    layer = staticmethod(requantize.biased)
+    multiplied = staticmethod(requantize.multiplied)
+    added = staticmethod(arithmetic.added)
+    average = staticmethod(arithmetic.average)
+    adaptive_average = staticmethod(arithmetic.adaptive_average)
+    mean = staticmethod(arithmetic.mean)
 
     def computed(self, node: fx.Node, x: fx.Node, x_scale: Any, y: fx.Node, y_scale: Any, output: Output) -> fx.Node | None:
         """The integers of an op's result, where it has a kernel on integers."""
         name, op = packet(node), facts(node)
         if weight_in_int8(node) is not None and op.is_layer:
             axes, arguments = (op.weight.channel_axis, op.weight.output_axis), tuple(node.args[3:])
-            bias = argument(node, "bias")
-            return self.call(requantize.biased, node.target, x, y, bias, x_scale, y_scale, axes, arguments, output)
+            return self.call(
+                self.layer, node.target, x, y, argument(node, "bias"), x_scale, y_scale, axes, arguments, output
+            )
         if weight_in_int8(node) is not None:
             weight = self.call(torch.t, y)
-            return self.call(requantize.biased, aten.linear.default, x, weight, None, x_scale, y_scale, (0, -1), (), output)
+            return self.call(self.layer, aten.linear.default, x, weight, None, x_scale, y_scale, (0, -1), (), output)
         if name in ("add", "sub", "mul") and isinstance(node.args[1], fx.Node) and "alpha" not in node.kwargs:
-            function = requantize.multiplied if name == "mul" else arithmetic.added
+            function = self.multiplied if name == "mul" else self.added
             return self.call(function, x, y, x_scale, -y_scale if name == "sub" else y_scale, output)
         if name == "avg_pool2d" and (pool := pool_of(node)) is not None:
-            return self.call(arithmetic.average, x, x_scale, *pool, output)
+            return self.call(self.average, x, x_scale, *pool, output)
         if name == "adaptive_avg_pool2d":
-            return self.call(arithmetic.adaptive_average, x, x_scale, two(node.args[1]), output)
+            return self.call(self.adaptive_average, x, x_scale, two(node.args[1]), output)
         if name == "mean" and argument(node, "dim") is not None:
-            return self.call(arithmetic.mean, x, x_scale, list(argument(node, "dim")), argument(node, "keepdim"), output)
+            return self.call(self.mean, x, x_scale, list(argument(node, "dim")), argument(node, "keepdim"), output)
         return None
 
 

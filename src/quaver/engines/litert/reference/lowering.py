@@ -10,13 +10,12 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
-from quaver.graph.nodes import argument, facts, packet
-from quaver.graph.patterns import two
 from quaver.int8.kernels import Operation
-from quaver.int8.requantize import Output, fitted, single
-from quaver.xnnpack.lowering import XNNPACKLowering, exact_nodes, pool_of, weight_in_int8
+from quaver.int8.requantize import Output, along, single, sum_of_products
+from quaver.xnnpack.arithmetic import equal_windows
+from quaver.xnnpack.lowering import XNNPACKLowering, exact_nodes
 
 aten = torch.ops.aten
 SUM_BITS = 20  # by which operands of a sum are shifted to the left before they are rescaled
@@ -73,19 +72,13 @@ def layer(
     output: Output,
 ) -> Tensor:
     """A convolution or linear layer; ``axes`` are the channels' in weight and output, ``arguments`` are the op's own."""
-    steps = torch.as_tensor(weight_scale, dtype=torch.float32, device=x.device).expand(weight.shape[axes[0]])
-    if bias is not None:
-        weight, steps = fitted(weight, steps, bias, x_scale, axes[0])
-    total = operation(x.double(), weight.double(), None, *arguments).long()
-    along = [1] * total.dim()
-    along[axes[1]] = -1
-    if bias is not None:
-        total += (bias.float() * (1.0 / (steps * x_scale))).round().long().view(along)
+    total, steps = sum_of_products(operation, x.double(), weight, bias, x_scale, weight_scale, axes, arguments)
     ratios = x_scale * steps.double() / output.scale
     if operation is aten.linear.default:
         return away_from_zero(total.float() * ratios.float()).clamp(output.low, output.high)
-    mantissas, exponents = torch.tensor([multiplier(ratio) for ratio in ratios.tolist()], device=x.device).T
-    return clamped(rescaled(total, mantissas.view(along), exponents.view(along)), output)
+    mantissas, exponents = torch.tensor([multiplier(ratio) for ratio in ratios.reshape(-1).tolist()], device=x.device).T
+    fixed = (along(axes[1], part, total) for part in (mantissas, exponents))
+    return clamped(rescaled(total.long(), *fixed), output)
 
 
 def added(x: Tensor, y: Tensor, x_scale: float, y_scale: float, output: Output) -> Tensor:
@@ -115,32 +108,6 @@ def mean(x: Tensor, scale: float, dims: list[int], keepdim: bool, output: Output
     return clamped(rescaled(x.long().sum(dims, keepdim), mantissa, exponent), output)
 
 
-class ReferenceLowering(XNNPACKLowering):
-    """Layers, sums, products and means, each rounded as the reference kernels round it."""
-
-    quantized = staticmethod(rounded)
-
-    def computed(self, node: fx.Node, x: fx.Node, x_scale: Any, y: fx.Node, y_scale: Any, output: Output) -> fx.Node | None:
-        """The integers of an op's result, where it has a kernel on integers."""
-        name, op = packet(node), facts(node)
-        if weight_in_int8(node) is not None and op.is_layer:
-            axes, arguments = (op.weight.channel_axis, op.weight.output_axis), tuple(node.args[3:])
-            return self.call(layer, node.target, x, y, argument(node, "bias"), x_scale, y_scale, axes, arguments, output)
-        if weight_in_int8(node) is not None:
-            weight = self.call(torch.t, y)
-            return self.call(layer, aten.linear.default, x, weight, None, x_scale, y_scale, (0, -1), (), output)
-        if name in ("add", "sub", "mul") and isinstance(node.args[1], fx.Node) and "alpha" not in node.kwargs:
-            function = multiplied if name == "mul" else added
-            return self.call(function, x, y, x_scale, -y_scale if name == "sub" else y_scale, output)
-        if name == "avg_pool2d" and (pool := pool_of(node)) is not None:
-            return self.call(average, x, x_scale, *pool, output)
-        if name == "adaptive_avg_pool2d" and two(node.args[1]) == [1, 1]:
-            return self.call(mean, x, x_scale, [-2, -1], True, output)
-        if name == "mean" and argument(node, "dim") is not None:
-            return self.call(mean, x, x_scale, list(argument(node, "dim")), argument(node, "keepdim"), output)
-        return None
-
-
 def average(
     x: Tensor, scale: float, kernel: list[int], stride: list[int], padding: list[int], divisor: int, output: Output
 ) -> Tensor:
@@ -148,6 +115,28 @@ def average(
     weight = torch.ones(x.shape[1], 1, *kernel, device=x.device)
     arguments = (stride, padding, [1, 1], x.shape[1])
     return layer(aten.conv2d.default, x, weight, None, scale, single(1 / divisor), (0, 1), arguments, output)
+
+
+def adaptive_average(x: Tensor, scale: float, size: list[int], output: Output) -> Tensor:
+    """An average pool to images of a size: a mean, or, where windows are equal, a plain pool; else computed in float."""
+    if size == [1, 1]:
+        return mean(x, scale, [-2, -1], True, output)
+    kernel = equal_windows(x, size)
+    if kernel is None:
+        return rounded(aten.adaptive_avg_pool2d(x, size) * scale, *output)
+    return average(x, scale, kernel, kernel, [0, 0], math.prod(kernel), output)
+
+
+class ReferenceLowering(XNNPACKLowering):
+    """Layers, sums, products and means, each rounded as the reference kernels round it."""
+
+    quantized = staticmethod(rounded)
+    layer = staticmethod(layer)
+    multiplied = staticmethod(multiplied)
+    added = staticmethod(added)
+    average = staticmethod(average)
+    adaptive_average = staticmethod(adaptive_average)
+    mean = staticmethod(mean)
 
 
 lowering = ReferenceLowering
