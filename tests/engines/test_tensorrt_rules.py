@@ -10,7 +10,8 @@ from quaver.engines.tensorrt.rules import broken_in
 from quaver.errors import StorageError
 
 CONSTANTS = """float scale = {0.1}, float other = {0.2}, int8 zero = {0}, float[2] bias = {1, 2}, int8[2] many = {0, 0},
-    int8[2,2,1,1] weight = {1, 2, 3, 4}, int8[2,2] matrix = {1, 2, 3, 4}, float[2] steps = {0.5, 0.25}"""
+    int8[2,2,1,1] weight = {1, 2, 3, 4}, int8[2,2] matrix = {1, 2, 3, 4}, float[2] steps = {0.5, 0.25},
+    int64[2] shape = {2, 2}"""
 RESIDUAL = """
     xq = QuantizeLinear(x, scale, zero)
     xr = DequantizeLinear(xq, scale, zero)
@@ -72,9 +73,79 @@ BROKEN = {
 }  # fmt: skip
 
 
+FATAL = set(list(BROKEN)[:8])  # what TensorRT builds no engine from; the others cost fusions
+
+
 @pytest.mark.parametrize("rule", BROKEN)
-def test_a_file_that_breaks_a_rule_is_told(rule):
-    assert rule in {name for name, _ in broken(changed(*BROKEN[rule]))}
+def test_a_file_that_breaks_a_rule_is_told_and_whether_it_is_refused(rule):
+    found = {each.rule: each.fatal for each in broken_in(ir.to_proto(changed(*BROKEN[rule])))}
+
+    assert found.get(rule) == (rule in FATAL)
+
+
+FURTHER = [
+    ("pairs and no integer ops", "sums", ("sums = Conv(xr, w, bias)", "sums = MatMulInteger(xq, weight)")),
+    ("pairs and no integer ops", "sums", ("Conv(xr, w, bias)", "QLinearConv(xq, scale, zero, weight, scale, zero, scale)")),
+    ("pairs and no integer ops", "sums",
+     ("Conv(xr, w, bias)", "QLinearMatMul(xq, scale, zero, matrix, scale, zero, scale)")),
+    ("pairs and no integer ops", "low", ("low = Relu(total)", "low, s, z = DynamicQuantizeLinear(total)")),
+    ("signed 8 bit integers", "w", ("int8[2,2,1,1] weight", "uint8[2,2,1,1] weight"),
+     ("(weight, steps, many)", "(weight, steps)")),
+    ("constant positive scales", "lq", ("other = {0.2}", "other = {0}")),
+    ("constant positive scales", "lq",
+     ("low = Relu(total)", "low = Relu(total) far = Exp(total)"), ("(low, other", "(low, far")),
+    ("constant positive scales", "lq", ("other = {0.2}", "other = {inf}")),
+    ("scales along output channels", "sums",
+     ("[2] steps = {0.5, 0.25}", "[3] steps = {1, 2, 3}"), ("[2] many = {0", "[3] many = {0, 0")),
+    ("pairs that agree", "lq", ("y = DequantizeLinear(lq, other, zero)", "y = Cast<to = 1>(lq)")),
+    ("pairs that agree", "lq", ("low = Relu(total)", "low = Relu(total) a = Exp(low) b = Exp(low)"),
+     ("(low, other", "(low, a"), ("(lq, other", "(lq, b")),
+    ("pairs that agree", "vq", ("w = Dequant", "v = Identity(x) vq = QuantizeLinear<axis = 0>(v, steps, many) "
+     "vr = DequantizeLinear<axis = 1>(vq, steps, many) w = Dequant")),
+    ("all inputs of a layer", "sums", ("sums = Conv(xr, w", "v = Cast<to = 1>(weight) sums = Conv(xr, v")),
+    ("a quantized shortcut", "total", ("total = Add(sums, xr)", "high = Relu(sums) total = Add(high, x)")),
+]  # fmt: skip
+"""Rules that are broken in another way: the rule, the node that is named, and what is another in the file."""
+
+
+@pytest.mark.parametrize(("rule", "node", "changes"), [(rule, node, changes) for rule, node, *changes in FURTHER])
+def test_other_ways_to_break_a_rule_are_told(rule, node, changes):
+    assert (rule, node) in broken(changed(*changes))
+
+
+KEPT = [
+    ("signed 8 bit integers", ("(weight, steps, many)", "(weight, steps)")),
+    ("a scale per channel of weights", ("int8[2,2,1,1] weight = {1, 2, 3, 4}", "int8[1,2,1,1] weight = {1, 2}"),
+     ("<axis = 0>(weight, steps, many)", "(weight, scale, zero)")),
+    ("a quantized shortcut", ("Add(sums, xr)", "Add(sums, bias)")),
+    ("a quantized shortcut", ("Add(sums, xr)", "Add(x, x)")),
+    ("a quantized shortcut", ("Add(sums, xr)", "Add(sums, x)"), ("Relu(total)", "Add(total, sums)")),
+    ("a quantized shortcut",
+     ("sums = Conv(xr, w, bias)", "v = Cast<to = 1>(weight) sums = Conv(x, v)"), ("Add(sums, xr)", "Add(sums, x)")),
+    ("all operands or none", ("low = Relu(total)", "low = Mul(xr, bias)")),
+    ("all operands or none", ("low = Relu(total)", "half = Constant<value = float[1] {0.5}>() low = Mul(xr, half)")),
+    ("activations behind their layer", ("Relu(total)", "Relu(xr)")),
+    ("one scale per activation", ("w = DequantizeLinear<axis = 0>(weight, steps, many)",
+     "v = Constant<value = float[2,2,1,1] {1, 2, 3, 4}>() vq = QuantizeLinear<axis = 0>(v, steps, many) "
+     "w = DequantizeLinear<axis = 0>(vq, steps, many)")),
+    ("scales along output channels", ("sums = Conv(xr, w, bias)", "v = Reshape(w, shape) sums = MatMul(xr, v)")),
+    ("all inputs of a layer", ("sums = Conv(xr, w, bias)", "t = Transpose(w) v = Reshape(t, shape) sums = MatMul(xr, v)")),
+]  # fmt: skip
+"""Files that come near to breaking a rule and do not."""
+
+
+@pytest.mark.parametrize(("rule", "changes"), [(rule, changes) for rule, *changes in KEPT])
+def test_what_only_looks_like_it_breaks_no_rule(rule, changes):
+    assert rule not in {name for name, _ in broken(changed(*changes))}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"), [("Conv(xr, w", "Conv(x, w", "its input is not"), ("w, bias", "v, bias", "its weight is not")]
+)
+def test_what_is_not_quantized_of_a_layer_is_said(old, new, words):
+    model = changed((old, new), ("sums = ", "v = Cast<to = 1>(weight) sums = "))
+
+    assert any(words in str(each) for each in broken_in(ir.to_proto(model)))
 
 
 def test_every_rule_has_a_file_that_breaks_it():
@@ -92,9 +163,10 @@ def test_the_node_is_named():
     assert broken(changed(*BROKEN["zero points of zero"])) >= {("zero points of zero", "xq"), ("zero points of zero", "lq")}
 
 
-def test_an_opset_without_scales_per_channel_is_refused():
+@pytest.mark.parametrize("opset", [12, 26])
+def test_an_opset_without_scales_per_channel_or_newer_than_the_parser_is_refused(opset):
     model = net()
-    model.opset_imports[""] = 12
+    model.opset_imports[""] = opset
 
     assert ("an opset that the parser reads", "") in broken(model)
 
