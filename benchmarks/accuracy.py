@@ -8,12 +8,20 @@ DIR holds cifar-10-batches-bin. For each model: float training, then quantizatio
 from those weights; OUT/MODEL gets the float weights, the int8 program, a log line for every epoch, and the figures.
 ``--only full_range`` trains without ``saturation_safe``, into OUT/MODEL/full_range (several seeds: `saturation_safe.py`);
 ``--only qat --target onnx`` for another engine, into OUT/MODEL/int8_onnx; `faithful.py` holds them against their engines.
+
+    python benchmarks/accuracy.py --data-dir DIR --out OUT --only qat,deploy --calibrate 256 --qat-epochs 1 --images 5000
+        --bf16 1 --missing 1 --target openvino,onnx,executorch,litert,tensorrt
+
+From float weights in OUT, for each of several engines: ranges of 256 images, an epoch of 5,000, and all test images on the
+engine. ``--missing 1`` does what has no figures in OUT yet, so that the command can be given again after it was stopped;
+``--only table`` prints what there is.
 """
 
 import json
 import time
 import warnings
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +91,8 @@ def trained_with_quantizers(
     model = load_weights(zoo_model(name, options), weights, options)
     example = data[0][:2].contiguous(memory_format=torch.channels_last)
     qat = quaver.quant_aware(model, {"saturation_safe": safe, "target": options.target}, example_inputs=(example,))
+    if options.calibrate:
+        qat = quaver.calibrate(qat, [data[0][: options.calibrate]]).train()
     train(qat, data, qat_epochs(options), QAT_LR * LEARNING_RATES[name], warm_up=0.05, bf16=options.bf16, on_epoch=on_epoch)
     return qat
 
@@ -91,43 +101,52 @@ def qat_epochs(options: Namespace) -> int:
     return options.qat_epochs or max(1, options.epochs // 5)
 
 
-def train_int8(run: Run, data: Images, test: Images, *, safe: bool = True) -> None:
-    start, target = time.time(), run.options.target
-    kind = ("int8" if safe else "full_range") + ("" if target == "openvino" else f"_{target}")
+def kind_of(options: Namespace, *, safe: bool = True) -> str:
+    """What the int8 program for a target is called."""
+    return ("int8" if safe else "full_range") + ("" if options.target == "openvino" else f"_{options.target}")
+
+
+def train_int8(run: Run, data: Images, test: Images, *, safe: bool = True, counted: bool = True) -> None:
+    """Train for the target and save the int8 program; ``counted`` on the test images as it is, before any engine is."""
+    start, kind = time.time(), kind_of(run.options, safe=safe)
     weights = run.folder / "float.safetensors"
     qat = trained_with_quantizers(run.name, weights, run.options, data, safe=safe, on_epoch=run.log(kind))
-    top1 = accuracy(qat, test)
+    figures = {kind: accuracy(qat, test)} if counted else {}
     quaver.save(quaver.convert(qat, save_int8=True)[1].to("cpu"), run.folder / kind)
-    run.note(kind, **{f"{kind}_epochs": qat_epochs(run.options), kind: top1, f"{kind}_seconds": round(time.time() - start)})
+    run.note(kind, **{f"{kind}_epochs": qat_epochs(run.options), **figures, f"{kind}_seconds": round(time.time() - start)})
 
 
 def deploy(run: Run, test: Images) -> None:
-    """Export to OpenVINO, and all test images through it and through the simulation."""
-    run.note("deployed", **deployed(run.folder / "int8", test))
+    """Export to the engine, and all test images through it and through the simulation."""
+    figures = deployed(run.folder / kind_of(run.options), test, run.options.target)
+    suffix = "" if run.options.target == "openvino" else f"_{run.options.target}"
+    run.note(f"deployed{suffix}", **{f"{key}{suffix}": value for key, value in figures.items()})
 
 
-def stages(run: Run) -> None:
-    wanted = run.options.only.split(",")
-    data, test = both_sets(run.options)
-    if "float" in wanted:
-        train_float(run, data, test)
-    if "qat" in wanted:
-        train_int8(run, data, test)
-    if "full_range" in wanted:
-        train_int8(run, data, test, safe=False)
-    if "deploy" in wanted:
-        deploy(run, test)
+def stages(run: Run, data: Images, test: Images) -> None:
+    wanted, kind = run.options.only.split(","), kind_of(run.options)
+    full = kind_of(run.options, safe=False)
+    steps: dict[str, tuple[str, Callable[[], None]]] = {
+        "float": ("float", lambda: train_float(run, data, test)),
+        "qat": (kind, lambda: train_int8(run, data, test, counted="deploy" not in wanted)),
+        "full_range": (full, lambda: train_int8(run, data, test, safe=False)),
+        "deploy": (kind.replace("int8", "deployed"), lambda: deploy(run, test)),
+    }
+    for step, (file, work) in steps.items():
+        if step in wanted and not (run.options.missing and (run.folder / f"{file}.json").exists()):
+            work()
 
 
-def table(names: list[str], options: Namespace) -> None:
-    keys = ("model", "float", "int8", "deployed", "agreement", "full_range", "epochs", "int8_epochs")
-    rows = []
-    for name in names:
-        figures = Run(name, options).figures
-        row = {key: figures.get(key, "") for key in keys}
-        row["drop"] = figures["float"] - figures.get("deployed", figures["int8"]) if "int8" in figures else ""
-        rows.append(row)
-    report("Top-1 on CIFAR-10", rows, options.json)
+def row_of(figures: dict[str, Any], target: str) -> dict[str, Any]:
+    """A model's figures on a target."""
+    suffix = "" if target == "openvino" else f"_{target}"
+    keys = ("simulated", "deployed", "agreement", "equal", "why")
+    row = {"model": figures["model"], "target": target, "float": figures.get("float", "")}
+    row |= {key: figures.get(f"{key}{suffix}", "") for key in keys}
+    row["simulated"] = row["simulated"] or figures.get(f"int8{suffix}", "")
+    row["full range"] = figures.get(f"full_range{suffix}", "")
+    best = row["deployed"] or row["simulated"]
+    return row | {"drop": figures["float"] - best if best and "float" in figures else ""}
 
 
 def main() -> None:
@@ -139,15 +158,20 @@ def main() -> None:
         target="openvino",
         epochs=40,
         qat_epochs=0,
+        calibrate=0,
+        missing=0,
     )
-    names = options.models.split(",")
+    names, targets = options.models.split(","), options.target.split(",")
     if options.jobs > 1:
         in_parallel("--models", names, options.jobs)
-    else:
+    elif options.only != "table":
+        data, test = both_sets(options)
         for name in names:
-            stages(Run(name, options))
-    if options.jobs > 1 or len(names) > 1:
-        table(names, options)
+            for target in targets:
+                stages(Run(name, Namespace(**{**vars(options), "target": target})), data, test)
+    if options.jobs > 1 or len(names) * len(targets) > 1:
+        rows = [row_of(Run(name, options).figures, target) for name in names for target in targets]
+        report("Top-1 on CIFAR-10", rows, options.json)
 
 
 if __name__ == "__main__":

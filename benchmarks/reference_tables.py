@@ -138,6 +138,7 @@ def main() -> None:
         target="openvino",
         epochs=40,
         qat_epochs=0,
+        calibrate=0,
         rounds=100,
     )
     names = options.models.split(",")

@@ -40,6 +40,7 @@ def main() -> None:
         target="openvino",
         epochs=40,
         qat_epochs=0,
+        calibrate=0,
     )
     Path(options.out).mkdir(parents=True, exist_ok=True)
     models = options.models.split(",")
