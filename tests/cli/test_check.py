@@ -50,9 +50,16 @@ def test_the_record_beside_a_file_says_which_engine_it_is_for(write):
     assert run("check", file).exit_code == run("check", file.parent).exit_code == 1
 
 
-def test_of_an_engine_whose_rules_are_not_known_those_are_named_that_are(write):
+def test_of_an_engine_without_rules_it_is_said_what_to_do_instead(write):
     done = run("check", write("int8 zero = {0}"))
 
     assert done.exit_code == 2
-    assert "target='onnx'" in done.output
-    assert "tensorrt" in done.output
+    assert "was written for ONNX Runtime" in " ".join(done.output.split())
+    assert "--target (tensorrt)" in " ".join(done.output.split())
+
+
+def test_a_target_without_rules_is_refused_with_those_that_have_some(write):
+    done = run("check", write("int8 zero = {0}"), "--target", "litert")
+
+    assert done.exit_code == 2
+    assert "takes one of tensorrt" in " ".join(done.output.split())

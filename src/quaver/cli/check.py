@@ -80,7 +80,14 @@ def check_file(console: Console, file: Path, target: str | None) -> None:
 
     with_rules = [name for name, engine in ENGINES.items() if engine.has_rules]
     file = find(file)
-    target = target or engine_of(file, provenance(file)).name
+    own = engine_of(file, provenance(file))
+    if target is None and not own.has_rules:
+        raise ConfigError(
+            f"check: {file}: was written for {own.title}, and there are no rules to hold it against. A file for another "
+            f"engine is checked with --target ({', '.join(with_rules)}); quaver verify runs this one and compares it with "
+            "its program."
+        )
+    target = target or own.name
     check_options("check", {"target": target}, {"target": one_of(*with_rules)})
     engine = ENGINES[target]
     broken = engine.broken_rules(file) or []

@@ -1,10 +1,11 @@
 """The rules of TensorRT's documentation on explicit quantization, each a function that says where an ONNX file breaks it.
 
 The pages that docstrings name are NVIDIA's: *Working with Quantized Types*, *Quantization Workflows* and *Explicit
-Quantization* (its sections on quantized weights, on ONNX, on processing, anchor ``tensorrt-process-qdq``, and on placement,
-anchor ``qdq-placement-recs``), *ONNX Opset Guide* and *Working with Dynamic Shapes* of TensorRT's documentation,
-`IQuantizeLayer` of its API reference, and *operators.md* of ONNX-TensorRT, its parser. The last two sections were at hand
-by their anchors and figures only. A rule in `REFUSED` is one by which TensorRT does not build an engine, or not the one that
+Quantization* (its sections *Quantized Weights*, *ONNX Support*, *TensorRT Processing of Q/DQ Networks* and *Q/DQ
+Layer-Placement Recommendations*), *ONNX Opset Guide* and *Working with Dynamic Shapes* of TensorRT's documentation,
+`IQuantizeLayer` of its API reference, and *operators.md* of ONNX-TensorRT, its parser. The last two sections of *Explicit
+Quantization* were at hand by their figures and as others quote them.
+A rule in `REFUSED` is one by which TensorRT does not build an engine, or not the one that
 is meant; one in `SLOWER` costs fusions, or tells what a build has to be given.
 """
 
