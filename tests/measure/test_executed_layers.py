@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from torch import nn
 import quaver
 from deployed import CONVOLUTIONS, Net
 from quaver.engines.onnxruntime import inspection as onnxruntime_inspection
+from quaver.engines.openvino import inspection as openvino_inspection
 from quaver.engines.openvino.inspection import _counted, _plain
 from quaver.errors import EngineError
 from quaver.measure.executed_layers import ProfiledLayer, layers, products_in_int8, titles, totals
@@ -44,6 +46,18 @@ def test_a_quantized_net_runs_in_int8_and_a_float_one_does_not(tmp_path, engine)
     assert products_in_int8(int8) == (3, 3)
     assert products_in_int8(in_float) == (0, 3)
     assert {layer.precision for layer in products(in_float).values()} == {"f32"}
+
+
+def test_a_layer_that_openvino_found_no_time_for_was_executed(tmp_path, monkeypatch):
+    file = Net().save(tmp_path / "m.onnx")
+    timed = layers(file, "openvino", rounds=1)
+    monkeypatch.setattr(openvino_inspection, "_counted", lambda *given: _counted(*given).clear() or {})
+
+    untimed = layers(file, "openvino", rounds=1)
+
+    assert products_in_int8(untimed) == (3, 3)
+    assert Counter(layer.type for layer in untimed) <= Counter(layer.type for layer in timed)
+    assert not any(layer.microseconds for layer in untimed)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -20,15 +20,16 @@ KINDS = {
     **dict.fromkeys(("first", "second", "limit", "scale", "slopes", "thresholds"), "*fp32"),
     **dict.fromkeys(("count", "slot", "window", "inner", "channels"), "i32"),
     **dict.fromkeys(("rate", "high", "low", "pair_factor"), "fp32"),
-    "kept": "*u8",
+    **dict.fromkeys(("kept", "integers"), "*u8"),
 }
-FLAGS = {"SIGNED": True, "NARROW": False, "LIMITED": True, "MULTIPLIES": True, "MASKED": True, "BLOCK": 256}
+FLAGS = {"SIGNED": True, "NARROW": False, "LIMITED": True, "MULTIPLIES": True, "MASKED": True, "STORED": True, "BLOCK": 256}
 VARIANTS = [
     ("observe", {"RULE": "moving_average_abs_max", "TENSORS": 3, "SLOTS": 4, "slot": 1}),
     ("observe", {"RULE": "range_abs_max", "TENSORS": 1, "SLOTS": 1}),
     ("observe", {"RULE": "abs_max", "TENSORS": 1, "SLOTS": 1, "window": 1}),
     ("round_to_grid", {"PER_CHANNEL": False, "inner": 1, "channels": 1}),
     ("round_to_grid", {"PER_CHANNEL": True}),
+    ("round_to_grid", {"PER_CHANNEL": True, "STORED": False}),
     ("mask_gradient", {}),
     ("slope_and_mask", {"PER_CHANNEL": True, "inner": 1}),
     ("slope_and_mask", {"PER_CHANNEL": False}),

@@ -302,7 +302,7 @@ def test_compiled_for_an_accelerator_nothing_is_contracted_or_approximated(tmp_p
 
     assert done.returncode == 0, done.stderr
     kernels = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(kernels) == 9
+    assert len(kernels) == 10
     used = {instruction for kernel in kernels for instruction in kernel}
     assert "div.rn.f32" in used
     assert {name for name in used if name.startswith("div")} == {"div.rn.f32"}

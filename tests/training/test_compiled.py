@@ -60,9 +60,9 @@ def test_a_compiled_run_is_that_of_a_plain_one_and_goes_on_from_a_checkpoint_to_
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_step_for_replay_takes_its_ranges_from_channels_and_computes_the_same(compiler, monkeypatch):
     images, plain, replayed, looked = torch.randn(4, 3, 8, 8), program().train(), program().train(), []
-    original = RangesBesideStatistics._look_at_ends
+    original = RangesBesideStatistics._read_extremes
     monkeypatch.setattr(
-        RangesBesideStatistics, "_look_at_ends", staticmethod(lambda *of: (looked.append(of[0]), original(*of)))
+        RangesBesideStatistics, "_read_extremes", staticmethod(lambda *of: (looked.append(of[0]), original(*of)))
     )
 
     losses = [run(images).square().sum() for run in (plain, compile_training(replayed, cuda_graphs=True))]

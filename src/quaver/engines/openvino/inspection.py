@@ -74,14 +74,32 @@ def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:
     model = read(file)
     given = _file_graph(model)
     run = OpenVINORunner(model, threads, PERF_COUNT="YES")
-    times = _counted(run, random_batch(run.inputs, batch), rounds)
+    counted = _counted(run, random_batch(run.inputs, batch), rounds)
     facts: dict[str, dict[str, str]] = {}
     sources: dict[str, list[str]] = {}
     for op in run.request.get_compiled_model().get_runtime_model().get_ordered_ops():
         name = op.get_friendly_name()
         facts[name] = {key: str(value.astype(str)) for key, value in op.get_rt_info().items() if hasattr(value, "astype")}
         sources[name] = [port.get_source_output().get_node().get_friendly_name() for port in op.inputs()]
-    return Profile([_layer(name, facts[name], times, sources) for name in facts if name in times], given)
+    constant: set[str] = set()
+    for name, fact in facts.items():
+        if fact.get("layerType") == "Const" or (sources[name] and constant.issuperset(sources[name])):
+            constant.add(name)
+    times = {
+        name: counted.get(name, 0.0)
+        for name, fact in facts.items()
+        if name in counted or (name not in constant and _has_kernel(fact))
+    }
+    return Profile([_layer(name, facts[name], times, sources) for name in times], given)
+
+
+def _has_kernel(facts: dict[str, str]) -> bool:
+    """Whether a layer runs though no time was counted: OpenVINO says so of all that takes less than a microsecond.
+
+    A reorder has a kernel in any case, also where it moves nothing.
+    """
+    kernel = facts.get("primitiveType", "unknown")
+    return not kernel.startswith("unknown") and _ROLES.get(facts.get("layerType", "")) != "reorder"
 
 
 def _layer(name: str, facts: dict[str, str], times: dict[str, float], sources: dict[str, list[str]]) -> ExecutedLayer:
@@ -102,7 +120,7 @@ def _layer(name: str, facts: dict[str, str], times: dict[str, float], sources: d
 
 
 def _counted(run: OpenVINORunner, inputs: list[Any], rounds: int) -> dict[str, float]:
-    """Microseconds of every executed layer: OpenVINO's counters without what they had counted after the warm-up.
+    """Microseconds of layers that took one or more: OpenVINO's counters without what they had counted after the warm-up.
 
     A counter is the average over all calls so far, and the first call, which builds the kernels, takes as long as hundreds.
     """
