@@ -259,3 +259,24 @@ def test_what_is_written_in_place_is_a_new_tensor_in_the_file():
 
     with torch.no_grad():  # the last convolution is a float one: its input is written into, and has no quantizer
         torch.testing.assert_close(torch.from_numpy(output), program(noise()))
+
+
+class Positions(nn.Module):
+    """A layer that reads what depends on no image, as a table of positions does."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, 3), nn.Conv2d(2, 4, 1)
+        self.register_buffer("places", torch.linspace(0, 9, 2 * 14 * 14).view(1, 2, 14, 14))
+
+    def forward(self, x):
+        return self.first(x) + self.second(self.places.sin().expand(x.shape[0], -1, -1, -1))
+
+
+def test_a_layer_reads_a_constant_as_its_integers(tmp_path):
+    program = mobile(Positions)
+
+    result = quaver.verify(program, quaver.export(program, tmp_path, target="litert"), [noise()])
+
+    assert result.passed
+    assert "equal at all" in str(result)

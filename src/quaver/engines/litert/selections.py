@@ -138,7 +138,7 @@ def where(t: Translator, node: fx.Node) -> Value:
 
 def repeat(t: Translator, node: fx.Node) -> Value:
     """A tensor several times beside itself."""
-    x, counts = t.operand(node.args[0]), list(argument(node, "repeats"))
+    x, counts = t.operand(node.args[0]), [int(t.constants.get(count, count)) for count in argument(node, "repeats")]
     x = t.ordered(x, as_given(x.rank))
     x = t.reshaped(x, (*[1] * (len(counts) - x.rank), *x.stored.shape), as_given(len(counts)))
     return t.emit("TILE", [x, t.integers(counts)], t.like(node, as_given(len(counts))), t.title(node))

@@ -111,7 +111,7 @@ class Translator:
         if kind == "quantize":
             return self.quantized(node)
         if kind == "dequantize":
-            return self.values.get(node.args[0])  # type: ignore[arg-type]  # None of a weight, which its layer reads
+            return self.dequantized(node)
         name = packet(node)
         if name == "getitem":
             return self.values[node.args[0]][node.args[1]]  # type: ignore[index]
@@ -132,6 +132,13 @@ class Translator:
         if node in self.titles:
             self.named[self.titles[node]] = value
         return value
+
+    def dequantized(self, node: fx.Node) -> Value | None:
+        """Integers to read on: a tensor's, or those of a constant that is rounded. None of a weight: its layer reads it."""
+        source: Any = node.args[0]
+        if facts(source).kind == "quantize" and source in self.constants:
+            return self.constant(self.constants[source].numpy(), QParams.of(float(node.args[1]), int(node.args[2])))  # type: ignore
+        return self.values.get(source)
 
     # operands
 
