@@ -16,6 +16,7 @@ see the images once, without a training step. Needs torchvision and timm; neithe
 """
 
 import argparse
+import copy
 import json
 import multiprocessing
 import resource
@@ -132,6 +133,7 @@ def takes(model: Any, size: tuple[int, ...]) -> bool:
 
     try:
         with torch.no_grad():
+            copy.deepcopy(model).train()(torch.zeros(2, *size))  # a head for training alone may want more pixels
             model.eval()(torch.zeros(2, *size))
     except Exception:
         return False
