@@ -413,6 +413,7 @@ def test_the_switch_changes_the_theme_and_the_page_remembers(browser, files, sho
     again = browser.open(files / "one.html")
     assert background(again) != light
     again.value("localStorage.clear()")
+    other.wait("localStorage.getItem('quaver-theme') === null")
 
 
 def test_the_theme_is_the_systems_until_chosen(browser, files, shown):
