@@ -3,9 +3,10 @@
     python benchmarks/fused_bits.py --device cuda                          before relying on QUAVER_FUSED=1
     python benchmarks/fused_bits.py --size 6 --batch 2                     Triton's interpreter, on the CPU
 
-Every range rule with every dtype, layout and grid, in training: what comes out, thresholds, state and gradients. Then some
+Every range rule with every dtype, layout and grid, by itself, behind a ReLU and behind a ReLU6, in training: what comes out,
+thresholds, state and gradients. Then some
 steps of a whole model, of which every parameter and buffer is compared. Exits with 1 where one bit differs. ``--every 17``
-takes one case in 17.
+takes one case in 17, ``--first 3`` beginning with the fourth: so several processes share them.
 """
 
 import copy
@@ -27,6 +28,7 @@ from measure import arguments, report
 from quaver.models import build as build_model
 from quaver.quantizers import Quantizer, build
 from quaver.quantizers.fused import SWITCH
+from quaver.quantizers.in_blocks import RELU, RELU6, Clamp
 
 ACTIVATIONS = ["abs_max", "moving_average_abs_max", "range_abs_max", "learned_step"]
 WEIGHTS = ["channel_wise_abs_max", "channel_wise_learned_step"]
@@ -47,13 +49,18 @@ def quantizers() -> Iterator[tuple[str, Quantizer]]:
         yield rule, build(kind, bits=bits, axis=axis, pairs=1 - axis if pairs else None)
 
 
-def outcome(quantizer: Quantizer, tensors: list[Tensor], fused: bool) -> list[Tensor]:
-    """All that a few steps leave."""
+CLAMPS = {None: nn.Identity(), RELU: nn.ReLU(), RELU6: nn.ReLU6()}
+
+
+def outcome(quantizer: Quantizer, tensors: list[Tensor], fused: bool, clamp: Clamp | None) -> list[Tensor]:
+    """All that a few steps leave; with a clamp in front, as an op of its own or as the kernels take it in."""
     os.environ[SWITCH] = str(int(fused))
     left = []
     for step, x in enumerate(tensors):
         leaf = x.clone().requires_grad_()
-        result = quantizer(leaf, step % quantizer.tensors)
+        slot = step % quantizer.tensors
+        behind = quantizer.behind_clamp(leaf, clamp, slot) if fused and clamp else None
+        result = quantizer(CLAMPS[clamp](leaf), slot) if behind is None else behind
         result.backward(torch.linspace(-1, 1, x.numel(), device=x.device).to(x.dtype).view(x.shape))
         left += [
             result.detach(),
@@ -95,16 +102,18 @@ def trained(model: nn.Module, options: object, fused: bool) -> list[Tensor]:
 
 
 def main() -> None:
-    options = arguments(__doc__, device="cpu", batch=8, size=56, steps=3, model="MobileNetV1", every=1)
+    options = arguments(__doc__, device="cpu", batch=8, size=56, steps=3, model="MobileNetV1", every=1, first=0)
     torch.backends.cudnn.deterministic = True
     np.seterr(all="ignore")
     counts: dict[str, list[int]] = {}
+    clamps = itertools.cycle(CLAMPS)
     cases = itertools.product(quantizers(), DTYPES, LAYOUTS.items())
-    for (rule, quantizer), dtype, (_, layout) in itertools.islice(cases, 0, None, options.every):
+    for (rule, quantizer), dtype, (_, layout) in itertools.islice(cases, options.first, None, options.every):
         quantizer = quantizer.to(options.device)
         given = tensors(dtype, layout, options)
-        expected = outcome(copy.deepcopy(quantizer), given, fused=False)
-        wrong = differing(outcome(copy.deepcopy(quantizer), given, fused=True), expected)
+        clamp = next(clamps) if rule in ACTIVATIONS else None
+        expected = outcome(copy.deepcopy(quantizer), given, fused=False, clamp=clamp)
+        wrong = differing(outcome(copy.deepcopy(quantizer), given, fused=True, clamp=clamp), expected)
         row = counts.setdefault(rule, [0, 0, 0])
         counts[rule] = [row[0] + 1, row[1] + sum(map(Tensor.numel, expected)), row[2] + wrong]
     torch.manual_seed(0)

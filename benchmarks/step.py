@@ -52,7 +52,7 @@ def step(
     def gradients() -> None:
         with torch.autocast(images.device.type, torch.bfloat16, enabled=bf16, cache_enabled=mode != "recorded"):
             loss = F.cross_entropy(run(images), labels)
-        model.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss.backward()
 
     compute = recorded(gradients, model) if mode == "recorded" else gradients
@@ -78,7 +78,12 @@ def recorded(gradients: Callable[[], None], model: nn.Module) -> Callable[[], No
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         gradients()
-    return graph.replay
+
+    def replayed() -> None:
+        graph.replay()
+
+    replayed.reads = gradients  # images, labels and buffers have to stay where the graph reads them
+    return replayed
 
 
 def peak_memory(job: Callable[[], None], model: nn.Module, cuda: bool) -> float:

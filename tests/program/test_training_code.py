@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import quaver
@@ -29,30 +30,82 @@ def groups(monkeypatch):
 
     sizes, rounded = [], grouped_weights.rounded
     monkeypatch.setattr(
-        grouped_weights, "rounded", lambda quantizers, given: sizes.append(len(given)) or rounded(quantizers, given)
+        grouped_weights,
+        "rounded",
+        lambda quantizers, given, *more: sizes.append(len(given)) or rounded(quantizers, given, *more),
     )
     return sizes
 
 
-def trained(program, wanted, steps=2):
+def trained(program, wanted, steps=2, autocast=False):
     images = torch.randn(2, 2, 4, 4, generator=torch.Generator().manual_seed(1))
     optimizer = torch.optim.SGD(program.parameters(), lr=0.1, momentum=0.9)
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
         patch.setenv(fused.SWITCH, wanted)
         for _ in range(steps):
             optimizer.zero_grad()
-            program.train()(images).square().sum().backward()
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                loss = program.train()(images).float().square().sum()
+            loss.backward()
             optimizer.step()
     return dict(program.state_dict())
 
 
-def test_one_launch_has_all_weights_and_trains_to_the_same_bits(prepared, groups):
-    expected = trained(copy.deepcopy(prepared), "0")
+@pytest.mark.parametrize("autocast", [False, True])
+def test_one_launch_has_all_weights_and_trains_to_the_same_bits(prepared, groups, autocast):
+    expected = trained(copy.deepcopy(prepared), "0", autocast=autocast)
 
-    actual = trained(copy.deepcopy(prepared), "1")
+    actual = trained(copy.deepcopy(prepared), "1", autocast=autocast)
 
     assert groups == [3, 3]
     assert_same_state(actual, expected)
+
+
+def test_under_autocast_weights_come_as_layers_read_them(prepared, monkeypatch):
+    from quaver.quantizers.fused import grouped_weights
+
+    dtypes, rounded = [], grouped_weights.rounded
+    monkeypatch.setattr(
+        grouped_weights,
+        "rounded",
+        lambda *given: dtypes.extend(value.dtype for value in rounded(*given)) or rounded(*given),
+    )
+
+    trained(copy.deepcopy(prepared), "1", steps=1, autocast=True)
+
+    assert set(dtypes) == {torch.bfloat16}
+
+
+def test_a_weight_that_is_read_otherwise_keeps_its_dtype(prepared, groups):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x):
+            weight = self.layer.weight
+            return self.layer(x) + F.conv2d(x, weight.view(4, 4, 1, 1) * 0.5).mean()
+
+    net = Net()
+    program = quaver.quant_aware(net, example_inputs=(torch.randn(2, 4, 4, 4),))
+    images = torch.randn(2, 4, 4, 4)
+    results = []
+    for wanted in "01":
+        with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"), torch.autocast("cpu", torch.bfloat16):
+            patch.setenv(fused.SWITCH, wanted)
+            results.append(copy.deepcopy(program).train()(images))
+
+    assert torch.equal(*results)
+
+
+def test_a_module_in_the_place_of_another_is_read(prepared):
+    program = copy.deepcopy(prepared).eval()
+    images = torch.randn(2, 2, 4, 4)
+    before = program(images)
+
+    program._modules["5"] = nn.Linear(12, 2)
+
+    assert not torch.equal(program(images), before)
 
 
 def test_nothing_of_it_is_kept(prepared):

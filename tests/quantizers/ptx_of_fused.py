@@ -22,13 +22,23 @@ KINDS = {
     **dict.fromkeys(("rate", "high", "low", "pair_factor"), "fp32"),
     **dict.fromkeys(("kept", "integers"), "*u8"),
 }
-FLAGS = {"SIGNED": True, "NARROW": False, "LIMITED": True, "MULTIPLIES": True, "MASKED": True, "STORED": True, "BLOCK": 256}
+FLAGS = {
+    "SIGNED": True,
+    "NARROW": False,
+    "LIMITED": True,
+    "MULTIPLIES": True,
+    "MASKED": True,
+    "STORED": True,
+    "CLAMP": 6.0,
+    "PASSES": False,
+    "BLOCK": 256,
+}
 VARIANTS = [
     ("observe", {"RULE": "moving_average_abs_max", "TENSORS": 3, "SLOTS": 4, "slot": 1}),
-    ("observe", {"RULE": "range_abs_max", "TENSORS": 1, "SLOTS": 1}),
+    ("observe", {"RULE": "range_abs_max", "TENSORS": 1, "SLOTS": 1, "CLAMP": 0.0}),
     ("observe", {"RULE": "abs_max", "TENSORS": 1, "SLOTS": 1, "window": 1}),
     ("round_to_grid", {"PER_CHANNEL": False, "inner": 1, "channels": 1}),
-    ("round_to_grid", {"PER_CHANNEL": True}),
+    ("round_to_grid", {"PER_CHANNEL": True, "PASSES": True, "CLAMP": float("inf")}),
     ("round_to_grid", {"PER_CHANNEL": True, "STORED": False}),
     ("mask_gradient", {}),
     ("slope_and_mask", {"PER_CHANNEL": True, "inner": 1}),

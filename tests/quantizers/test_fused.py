@@ -16,6 +16,8 @@ from torch import nn
 from needs import need_triton
 from quaver.errors import ConfigError
 from quaver.quantizers import PACT, ChannelWiseAbsMax, MovingAverageAbsMax, Observer, build, fused
+from quaver.quantizers.fused.kernel import Kernel
+from quaver.quantizers.in_blocks import RELU, RELU6
 from samples import assert_same_state, state_of
 
 need_triton()
@@ -66,13 +68,13 @@ def batches(dtype=torch.float32, shape=(2, 3, 4, 5), sizes=(1.0, 0.3, 2.0), **op
 @pytest.fixture
 def launched(monkeypatch):
     """The names of the kernels that ran."""
-    from quaver.quantizers.fused import triton_kernels
+    from quaver.quantizers.fused import grouped_weights, launches
 
     names = []
-    for name in ("observe", "round_to_grid", "mask_gradient", "slope_and_mask", "round_weights"):
-        kernel = getattr(triton_kernels, name)
-        stand_in = type("Kernel", (), {"__getitem__": lambda _, grid, k=kernel, n=name: names.append(n) or k[grid]})()
-        monkeypatch.setattr(triton_kernels, name, stand_in)
+    for module in (launches, grouped_weights):
+        for name, kernel in [(name, value) for name, value in vars(module).items() if isinstance(value, Kernel)]:
+            stand_in = lambda *given, k=kernel, n=name: names.append(n.removeprefix("_")) or k(*given)  # noqa: E731
+            monkeypatch.setattr(module, name, stand_in)
     return names
 
 
@@ -123,6 +125,43 @@ def test_behind_pact(rule):
     quantizer.preprocess = PACT(0.7)
 
     assert_same_bits(quantizer, batches())
+
+
+@pytest.mark.parametrize("rule", OBSERVING)
+@pytest.mark.parametrize("clamp", [RELU, RELU6])
+@pytest.mark.parametrize("pass_through", [False, True])
+def test_an_activation_in_front_is_computed_and_masked_with_it(rule, clamp, pass_through, launched):
+    for signed, dtype in [(True, torch.float32), (False, torch.bfloat16)]:
+        quantizer = build(rule, signed=signed, narrow=False, pass_through=pass_through, **OBSERVING[rule])
+        quantizer.clipped_at = torch.tensor(4.0)
+        spoiled = batches(dtype)[0]
+        spoiled[0, 1, 2, 3] = float("nan")
+        ends = torch.tensor([0.0, -0.0, 6.0, 5.99, 6.01, -1.0, 4.0, 4.02]).to(dtype)
+        given = [*batches(dtype, sizes=(1.0, 8.0)), ends, spoiled]
+
+        expected = run(Behind(copy.deepcopy(quantizer), clamp, apart=True), given, [0] * 4, wanted=False)
+        launched.clear()
+        actual = run(Behind(quantizer, clamp, apart=False), given, [0] * 4, wanted=True)
+
+        for left in (actual, expected):  # CPU and CUDA give NaN's own gradient otherwise
+            left[3 * len(left) // 4 + 1][0, 1, 2, 3] = 0
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+        assert launched == ["observe", "round_to_grid", "mask_gradient"] * 4
+
+
+class Behind(nn.Module):
+    """A quantizer and the activation in front of it."""
+
+    def __init__(self, quantizer, clamp, apart):
+        super().__init__()
+        self.quantizer, self.clamp, self.apart = quantizer, clamp, apart
+
+    def forward(self, x, slot):
+        return self.quantizer(self.clamp(x), slot) if self.apart else self.quantizer.behind_clamp(x, self.clamp, slot)
+
+    @property
+    def threshold(self):
+        return self.quantizer.threshold
 
 
 @pytest.mark.parametrize("rule", OBSERVING)
@@ -209,7 +248,7 @@ def test_what_was_rounded_before_is_given_out_once_and_not_where_the_weight_chan
 
     quantizer, (weight,) = ChannelWiseAbsMax(), batches(shape=(3, 4), sizes=(1.0,))
 
-    with kernels(), grouped_weights.rounded_together([(quantizer, weight), (nn.Identity(), weight)]):
+    with kernels(), grouped_weights.rounded_together([(quantizer, weight, False), (nn.Identity(), weight, False)]):
         if written:
             weight.add_(1)
         first, second = quantizer(weight), quantizer(weight)

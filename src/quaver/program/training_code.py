@@ -23,7 +23,7 @@ class TrainingCode(Executable):
 
     def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
         rounding = [node for node in graph.nodes if is_fake_quant(node) and node.args[0].op == "get_attr"]
-        weights = [(str(node.target), str(node.args[0].target)) for node in rounding]
+        weights = [(str(node.target), str(node.args[0].target), _only_multiplied(node)) for node in rounding]
         keep_integers(graph)
         take_in_clamps(graph)
         super().__init__(root, graph)
@@ -35,7 +35,9 @@ class TrainingCode(Executable):
             return super().forward(*inputs)
         from quaver.quantizers.fused.grouped_weights import rounded_together  # needs Triton
 
-        with rounded_together((read(self, quantizer), read(self, weight)) for quantizer, weight in self.__weights):
+        with rounded_together(
+            (read(self, one), read(self, weight), multiplied) for one, weight, multiplied in self.__weights
+        ):
             return super().forward(*inputs)
 
 
@@ -51,6 +53,11 @@ def keep_integers(graph: fx.Graph) -> None:
             node.target = _keeping(multiplying, node.target)
         elif reads and packet(node) in SAVING:
             node.target = _keeping(reading, node.target)
+
+
+def _only_multiplied(weight: fx.Node) -> bool:
+    """Whether a rounded weight is read by layers alone, as their weight: autocast would give it its own dtype for them."""
+    return all(facts(user).kind in ("convolution", "linear") and user.args[1] is weight for user in weight.users)
 
 
 PRODUCTS = ("convolution", "linear", "matrix product")
@@ -106,6 +113,5 @@ def rounded_relu6(quantizer: Quantizer, x: Tensor, tensor: int | None = 0) -> Te
 def _rounded(quantizer: Quantizer, clamp: Clamp, x: Tensor, tensor: int | None) -> Tensor:
     hooked = quantizer._forward_hooks or quantizer._forward_pre_hooks  # they see what is rounded
     hooked = hooked or _has_any_global_hook()  # type: ignore[no-untyped-call]
-    if not torch.compiler.is_compiling() and not hooked and quantizer.takes_clamp(x):
-        return quantizer.behind_clamp(x, clamp, tensor)
-    return quantizer(clamp(x), tensor)  # type: ignore[no-any-return]
+    done = None if torch.compiler.is_compiling() or hooked else quantizer.behind_clamp(x, clamp, tensor)
+    return quantizer(clamp(x), tensor) if done is None else done

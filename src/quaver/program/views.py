@@ -4,8 +4,10 @@ import keyword
 import re
 from collections.abc import Callable
 from copy import copy, deepcopy
+from types import SimpleNamespace
 from typing import Any
 
+import torch
 from torch import fx, nn
 from torch._dynamo import OptimizedModule
 
@@ -53,13 +55,17 @@ def parent_module(root: nn.Module, path: str) -> tuple[nn.Module, str]:
 
 def read(root: nn.Module, path: str) -> Any:
     """The tensor or module at a dotted path. Asks the module's own tables, where no method can hide a child's name."""
-    value: Any = root
-    for name in path.split("."):
-        tables = (value._modules, value._parameters, value._buffers)
-        value = next((table[name] for table in tables if name in table), None)
-        if value is None:
+    module: Any = root
+    *parents, leaf = path.split(".")
+    for name in parents:
+        module = module._modules.get(name)
+        if module is None:
             raise KeyError(path)
-    return value
+    for table in (module._modules, module._parameters, module._buffers):
+        value = table.get(leaf)
+        if value is not None:
+            return value
+    raise KeyError(path)
 
 
 def value_of(root: nn.Module, node: Any) -> Any:
@@ -127,11 +133,67 @@ class Executable(nn.Module):
     def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
         super().__init__()
         self._parameters, self._buffers, self._modules = root._parameters, root._buffers, root._modules
-        code = _spelled_safely(graph).python_code("self")
-        names = dict(code.globals)
-        exec(compile(code.src, "<quaver graph>", "exec"), names)
-        self.__run: Callable[..., Any] = names["forward"]  # a name that no child has
+        # names that no child has; compilers follow modules' attributes, which take longer to read than their tables
+        self.__run_by_attributes = _function(_spelled_safely(graph))
+        self.__readings = Readings(graph)
+        self.__run = _function(self.__readings.renamed(graph))
 
     def forward(self, *inputs: Any) -> Any:
         """Run the graph."""
-        return self.__run(self, *inputs)
+        if torch.compiler.is_compiling():
+            return self.__run_by_attributes(self, *inputs)
+        return self.__run(self.__readings.of(self), *inputs)
+
+
+def _function(graph: fx.Graph) -> Callable[..., Any]:
+    """The code of a graph: a function of what has the tensors and modules, and of the inputs."""
+    code = graph.python_code("self")
+    names = dict(code.globals)
+    exec(compile(code.src, "<quaver graph>", "exec"), names)
+    return names["forward"]  # type: ignore[no-any-return]
+
+
+class Readings:
+    """What a graph reads of a module tree, each under a plain name; found anew each time, for any of it may be replaced.
+
+    A module that is on the way to several is looked for once.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.names: dict[str, str] = {}
+        self.modules: dict[str, tuple[int, str]] = {}
+        """The paths of modules on the way: their containers' places in this table, 0 for the root, and their names."""
+        self.leaves: list[tuple[str, int, str]] = []
+        for path in dict.fromkeys(str(node.target) for node in filter(reads_module, graph.nodes)):
+            self.names[path] = f"read_{len(self.names)}"
+            container, _, leaf = path.rpartition(".")
+            self.leaves.append((self.names[path], self._place(container), leaf))
+
+    def _place(self, path: str) -> int:
+        if not path:
+            return 0
+        if path not in self.modules:
+            container, _, name = path.rpartition(".")
+            self.modules[path] = (self._place(container), name)
+        return 1 + list(self.modules).index(path)
+
+    def renamed(self, graph: fx.Graph) -> fx.Graph:
+        """The graph with the plain names."""
+        graph = deepcopy(graph)
+        for node in filter(reads_module, graph.nodes):
+            node.target = self.names[node.target]
+        return graph
+
+    def of(self, root: nn.Module) -> Any:
+        """What there is now, as attributes."""
+        modules: list[Any] = [root]
+        for container, name in self.modules.values():
+            modules.append(modules[container]._modules[name])
+        found = {}
+        for name, container, leaf in self.leaves:
+            module = modules[container]
+            for table in (module._parameters, module._modules, module._buffers):
+                if leaf in table:
+                    found[name] = table[leaf]
+                    break
+        return SimpleNamespace(**found)

@@ -12,15 +12,22 @@ def is_eager(x: Tensor) -> bool:
     It may not where expressions are looked at or take another meaning: under ``torch.compile``, ``torch.export``,
     ``torch.jit.trace`` and ``torch.func``, under a dispatch mode, and for tensors that are more than a tensor.
     """
+    return is_eager_now() and is_plain(x)
+
+
+def is_eager_now() -> bool:
+    """Whether nobody looks on."""
     return (
         not torch.compiler.is_compiling()  # first: a compiler that reads this looks no further
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
-        and x.dtype in ELEMENTS
-        and type(x) in (Tensor, nn.Parameter)
-        and x.numel() > 0
+        and torch._C._get_tracing_state() is None
         and torch._C._functorch.peek_interpreter_stack() is None
         and torch._C._len_torch_dispatch_stack() == 0
     )
+
+
+def is_plain(x: Tensor) -> bool:
+    """Whether a tensor is just that, with something in it."""
+    return type(x) in (Tensor, nn.Parameter) and x.dtype in ELEMENTS and x.numel() > 0
 
 
 def in_a_row(x: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ def keep(value: Tensor, integers: Tensor | None, scale: Tensor) -> Tensor:
 
 def reading(op: Callable[..., Tensor], *operands: Any, **options: Any) -> Tensor:
     """``op(*operands)``, keeping the integers of operands that have some for backward."""
-    if torch.compiler.is_compiling() or not any(_kept(value) is not None for value in operands):
+    if torch.compiler.is_compiling() or all(_kept(value) is None for value in operands):
         return op(*operands, **options)
     with saved_tensors_hooks(_packed, _unpacked):
         return op(*operands, **options)
@@ -105,10 +105,11 @@ def reading(op: Callable[..., Tensor], *operands: Any, **options: Any) -> Tensor
 
 def multiplying(op: Callable[..., Tensor], x: Tensor, *others: Any, **options: Any) -> Tensor:
     """`reading` for convolutions and products of matrices: under autocast they read a copy in another dtype."""
-    kind = x.device.type
-    if torch.compiler.is_compiling() or not torch.is_autocast_enabled(kind):
+    if torch.compiler.is_compiling() or all(_kept(value) is None for value in (x, *others)):
+        return op(x, *others, **options)
+    if not torch.is_autocast_enabled(x.device.type):
         return reading(op, x, *others, **options)
-    dtype = torch.get_autocast_dtype(kind)  # the same cast, where it can be seen
+    dtype = torch.get_autocast_dtype(x.device.type)  # the same cast, where it can be seen
     return reading(op, *(_cast(value, dtype) for value in (x, *others)), **options)
 
 

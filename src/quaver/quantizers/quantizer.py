@@ -182,6 +182,12 @@ class Quantizer(StaysFloat32):
 
     def forward(self, x: Tensor, tensor: int | None = 0) -> Tensor:
         """``x`` rounded onto the grid and back; ``tensor`` is its index, None for one that was observed already."""
+        if tensor is not None and self.training and self.observing and fused.suits(x):
+            from quaver.quantizers.fused.range_observers import rounded  # needs Triton
+
+            value = rounded(self, x, tensor)
+            if value is not None:
+                return value
         x = self.preprocessed(x)
         scale, seen = self.scale_for(x, tensor)
         if not self.quantizing:
@@ -190,17 +196,23 @@ class Quantizer(StaysFloat32):
             if not seen:
                 return x
             seen = None
-        rounded = fake_quantize(x, scale, self.grid, pass_through=self.passes_all, saturation_axis=self.clamped_axis)
-        return rounded if seen is None else torch.where(seen, rounded, x)
+        result = fake_quantize(x, scale, self.grid, pass_through=self.passes_all, saturation_axis=self.clamped_axis)
+        return result if seen is None else torch.where(seen, result, x)
 
-    def takes_clamp(self, x: Tensor) -> bool:
-        """Whether `behind_clamp` may be asked: of tensors that are rounded in blocks, by rules that ask for max|x| only."""
+    def behind_clamp(self, x: Tensor, clamp: in_blocks.Clamp, tensor: int | None = 0) -> Tensor | None:
+        """What `forward` gives for ``clamp(x)``, without computing that: one tensor less to write, to read and to keep.
+
+        None where it has to be computed: the range rule asks for more than max|x|, or the tensor is rounded by expressions.
+        """
         by_largest = vars(type(self)).get("by_largest", False)  # what is derived from a rule may observe otherwise
-        plain = by_largest and self.preprocess is None and self.quantizing and self.saturation_axis is None
-        return plain and x.is_cpu and is_eager(x) and not fused.suits(x)
+        if not (by_largest and self.preprocess is None and self.quantizing and self.saturation_axis is None):
+            return None
+        if fused.suits(x):
+            from quaver.quantizers.fused.range_observers import rounded  # needs Triton
 
-    def behind_clamp(self, x: Tensor, clamp: in_blocks.Clamp, tensor: int | None = 0) -> Tensor:
-        """What `forward` gives for ``clamp(x)``, without computing that: one tensor less to write, to read and to keep."""
+            return rounded(self, x, tensor, clamp) if tensor is not None and self.training and self.observing else None
+        if not (x.is_cpu and is_eager(x)):
+            return None
         with torch.no_grad():  # of the ends of x the clamp makes the ends of what it gives
             ends = x.amax() if clamp.low >= 0 else torch.stack(torch.aminmax(x))
             scale, seen = self.scale_for(clamp(ends), tensor)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from quaver.errors import ConfigError
-from quaver.quantizers.eager_calls import is_eager
+from quaver.quantizers.eager_calls import is_eager_now, is_plain
 
 SWITCH = "QUAVER_FUSED"
 MOST = 2**30
@@ -19,12 +19,13 @@ MOST = 2**30
 
 def suits(x: Tensor) -> bool:
     """Whether kernels may stand for the expressions in this call."""
-    return (
-        is_eager(x)  # first: a compiler that reads this looks no further
-        and switched_on()
-        and (x.get_device() == torch.cuda.current_device() if x.is_cuda else interpreted())
-        and x.numel() < MOST
-    )
+    return is_eager_now() and switched_on() and takes(x)
+
+
+def takes(x: Tensor) -> bool:
+    """Whether the kernels can read this tensor."""
+    here = x.get_device() == torch.cuda.current_device() if x.is_cuda else interpreted()
+    return here and is_plain(x) and x.numel() < MOST
 
 
 def switched_on() -> bool:

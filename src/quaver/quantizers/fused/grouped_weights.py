@@ -7,13 +7,17 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
+from quaver.quantizers import fused
 from quaver.quantizers.channel_wise_abs_max import ChannelWiseAbsMax
-from quaver.quantizers.eager_calls import in_a_row
-from quaver.quantizers.fused import suits, triton_kernels
-from quaver.quantizers.fused.launches import EVERYWHERE
+from quaver.quantizers.eager_calls import in_a_row, is_eager_now
+from quaver.quantizers.fused import triton_kernels
+from quaver.quantizers.fused.kernel import Kernel
 from quaver.quantizers.saturation import neighbours
+
+BLOCK = 256
+_round_weights = Kernel(triton_kernels.round_weights)
 
 
 class WeightLayout(NamedTuple):
@@ -53,63 +57,88 @@ def takes(quantizer: ChannelWiseAbsMax, weight: Tensor) -> bool:
 
 
 @contextmanager
-def rounded_together(weights: Iterable[tuple[nn.Module, Tensor]]) -> Iterator[None]:
-    """Round all weights that the kernel takes at once; while this lasts, each quantizer gives its own out, once."""
+def rounded_together(weights: Iterable[tuple[nn.Module, Tensor, bool]]) -> Iterator[None]:
+    """Round all weights that the kernel takes at once; while this lasts, each quantizer gives its own out, once.
+
+    With ``True`` a weight is read by nothing but products, which autocast computes in its dtype: it comes in that.
+    """
     together: dict[Any, list[tuple[ChannelWiseAbsMax, Tensor]]] = defaultdict(list)
-    for quantizer, weight in weights:
-        if isinstance(quantizer, ChannelWiseAbsMax) and suits(weight) and takes(quantizer, weight):
-            together[weight.dtype, weight.device].append((quantizer, weight))
-    for group in together.values():
+    wanted = is_eager_now() and fused.switched_on()
+    for quantizer, weight, multiplied in weights:
+        if wanted and isinstance(quantizer, ChannelWiseAbsMax) and takes(quantizer, weight) and fused.takes(weight):
+            multiplied = multiplied and not quantizer._forward_hooks  # they see the weight as it was written
+            together[weight.dtype, weight.device, _read_as(weight, multiplied)].append((quantizer, weight))
+    for (_, _, dtype), group in together.items():
         quantizers, given = zip(*group, strict=True)
-        for quantizer, weight, value in zip(quantizers, given, rounded(quantizers, given), strict=True):
-            quantizer.precomputed = (weight, weight._version, value)
+        for quantizer, weight, value in zip(quantizers, given, rounded(quantizers, given, dtype), strict=True):
+            quantizer.__dict__["precomputed"] = (weight, weight._version, value)  # past what a module asks of values
     try:
         yield
     finally:
-        for quantizer, _ in (pair for group in together.values() for pair in group):
-            quantizer.precomputed = None
+        for group in together.values():
+            for quantizer, _ in group:
+                quantizer.__dict__["precomputed"] = None
 
 
-def rounded(quantizers: Sequence[ChannelWiseAbsMax], weights: Sequence[Tensor]) -> list[Tensor]:
-    """Each weight as its quantizer rounds it; all of one dtype and device.
+def _read_as(weight: Tensor, multiplied: bool) -> torch.dtype:
+    """The dtype that a weight is read in."""
+    kind = weight.device.type
+    autocast = multiplied and weight.dtype == torch.float32 and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if autocast else weight.dtype
+
+
+def rounded(
+    quantizers: Sequence[ChannelWiseAbsMax], weights: Sequence[Tensor], dtype: torch.dtype | None = None
+) -> list[Tensor]:
+    """Each weight as its quantizer rounds it, in ``dtype``; all of one dtype and device.
 
     The largest of a channel lies on the largest integer: nothing saturates, and gradients pass as they are.
     """
     rows = [in_a_row(weight.detach()) for weight in weights]
     table = _table(tuple(map(_place, quantizers, rows)), rows[0].device)
-    result = rows[0].new_empty(table.starts[-1])
+    result = rows[0].new_empty(table.starts[-1], dtype=dtype)
     thresholds = torch.empty(table.channels[-1], device=result.device)
     factors = {quantizer.pair_factor for quantizer in quantizers if quantizer.widens_range}
     assert len(factors) < 2  # only 8 bits can overflow
-    triton_kernels.round_weights[(table.channels[-1],)](
+    constants = (triton_kernels.ELEMENTS[str(rows[0].dtype)], result.is_cuda, BLOCK)
+    _round_weights(
+        table.channels[-1],
+        result.get_device(),
+        (constants, result.dtype, thresholds.data_ptr() % 16),
         table.rows,
         table.owners,
         table.neighbours,
         result,
         thresholds,
         next(iter(factors), 0.0),
-        ELEMENT=triton_kernels.ELEMENTS[str(result.dtype)],
-        MULTIPLIES=result.is_cuda,
-        **EVERYWHERE | {"BLOCK": 256},
+        *constants,
     )
-    given = []
-    for index, (quantizer, row, weight) in enumerate(zip(quantizers, rows, weights, strict=True)):
-        quantizer.last = thresholds[table.channels[index] : table.channels[index + 1]]
-        value = result.as_strided(row.shape, row.stride(), table.starts[index])
-        given.append(_StraightThrough.apply(weight, [value]))  # type: ignore[no-untyped-call]
-    return given
+    values = []
+    for index, (quantizer, row) in enumerate(zip(quantizers, rows, strict=True)):
+        quantizer._buffers["last"] = thresholds[table.channels[index] : table.channels[index + 1]]
+        values.append(result.as_strided(row.shape, row.stride(), table.starts[index]))
+    if across_processes():  # each gradient when it is there: others wait for it
+        return [_StraightThrough.apply([value], weight)[0] for value, weight in zip(values, weights, strict=True)]  # type: ignore[no-untyped-call]
+    return list(_StraightThrough.apply(values, *weights))  # type: ignore[no-untyped-call]
+
+
+def across_processes() -> bool:
+    """Whether gradients are averaged with those of other processes, while others are still computed."""
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 class _StraightThrough(torch.autograd.Function):
-    """Forward: the value in the list. Backward: the gradient as it comes."""
+    """Forward: the values in the list. Backward: each gradient as it comes."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, value: list[Tensor]) -> Tensor:
-        return value[0]
+    def forward(ctx: Any, values: list[Tensor], *weights: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        ctx.dtype = weights[0].dtype
+        return tuple(values)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return gradient, None
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, *(gradient if gradient is None else gradient.to(ctx.dtype) for gradient in gradients)
 
 
 def _place(quantizer: ChannelWiseAbsMax, weight: Tensor) -> WeightLayout:

@@ -1,5 +1,6 @@
 """The kernels as functions of tensors, with gradients."""
 
+import math
 from typing import Any
 
 import torch
@@ -10,10 +11,12 @@ from quaver.errors import ConfigError
 from quaver.grid import Grid
 from quaver.quantizers.eager_calls import in_a_row
 from quaver.quantizers.fused import SWITCH
+from quaver.quantizers.in_blocks import Clamp
 from quaver.quantizers.kept_integers import are_wanted, integer_type, keep
 
 try:
     from quaver.quantizers.fused import triton_kernels
+    from quaver.quantizers.fused.kernel import Kernel, divisibility
 except ImportError as error:
     raise ConfigError(
         f"{SWITCH}=1 in the environment asks for kernels in Triton, and that does not import here: {error}. "
@@ -21,9 +24,13 @@ except ImportError as error:
     ) from error
 
 BLOCK = 1024
-EVERYWHERE = {"BLOCK": BLOCK, "enable_fp_fusion": False}
 PROGRAMS = 1024
 """As many reduce a tensor at most: they meet at one address."""
+
+_observe = Kernel(triton_kernels.observe)
+_round_to_grid = Kernel(triton_kernels.round_to_grid)
+_mask_gradient = Kernel(triton_kernels.mask_gradient)
+_slope_and_mask = Kernel(triton_kernels.slope_and_mask)
 
 
 def observe(
@@ -39,39 +46,50 @@ def observe(
     tensors: int,
     window: int = 1,
     rate: float = 0.0,
+    clamp: Clamp | None = None,
 ) -> Tensor:
-    """Let max|x| into the range that ``buffers`` hold, as the rule of that name does, and give the step that comes of it."""
-    x, scale = in_a_row(x.detach()), torch.empty((), device=x.device)
-    triton_kernels.observe[(min(-(-x.numel() // BLOCK), PROGRAMS),)](
+    """Let max|x| into the range that ``buffers`` hold, as the rule of that name does, and give the step that comes of it.
+
+    With a ``clamp`` it is observed behind that. ``x`` leaves no gaps in memory.
+    """
+    count, scale, device = x.numel(), torch.empty((), device=x.device), x.get_device()
+    constants = (
+        rule,
+        tensors,
+        1 << (tensors - 1).bit_length(),
+        grid.signed,
+        grid.narrow,
+        limit is not None,
+        device >= 0,
+        _end(clamp),
+        BLOCK,
+    )
+    _observe(
+        min(-(-count // BLOCK), PROGRAMS),
+        device,
+        (constants, x.dtype, x.data_ptr() % 16, divisibility(count)),
         x,
         scratch,
         *buffers,
         nonfinite,
         scale if limit is None else limit,
         scale,
-        x.numel(),
+        count,
         slot,
         window,
         rate,
         float(grid.high),
-        RULE=rule,
-        TENSORS=tensors,
-        SLOTS=1 << (tensors - 1).bit_length(),
-        SIGNED=grid.signed,
-        NARROW=grid.narrow,
-        LIMITED=limit is not None,
-        MULTIPLIES=x.is_cuda,
-        **EVERYWHERE,
+        *constants,
     )
     return scale
 
 
-def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool) -> Tensor:
-    """`arithmetic.fake_quantize`, in one launch there and one back."""
+def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, clamp: Clamp | None = None) -> Tensor:
+    """`arithmetic.fake_quantize` of ``x``, or of what an activation makes of it, in one launch there and one back."""
     dtype = integer_type(grid) if are_wanted() else None
     integers = None if dtype is None else torch.empty_like(in_a_row(x), dtype=dtype)
-    value = _FusedFakeQuantize.apply(x, scale, grid, pass_through, integers)  # type: ignore[no-untyped-call]
-    return keep(value, integers, scale)
+    value: Tensor = _FusedFakeQuantize.apply(x, scale, grid, pass_through, clamp, integers)  # type: ignore[no-untyped-call]
+    return value if integers is None else keep(value, integers, scale)
 
 
 def takes(scale: Tensor, x: Tensor) -> bool:
@@ -84,58 +102,104 @@ class _FusedFakeQuantize(torch.autograd.Function):
     """Forward and backward: `arithmetic._FakeQuantize`; a bit for each value is kept, of a learned step ``x`` itself."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, integers: Tensor | None) -> Tensor:
-        given, learned = in_a_row(x), ctx.needs_input_grad[1]
-        masked = ctx.needs_input_grad[0] and not pass_through
-        result = torch.empty_like(given)
-        bits = torch.empty(-(-x.numel() // 8) if masked and not learned else 0, dtype=torch.uint8, device=x.device)
-        ctx.grid, ctx.masked, ctx.stride = grid, masked, result.stride()
-        triton_kernels.round_to_grid[_programs(x)](
+    def forward(
+        ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, clamp: Clamp | None, integers: Tensor | None
+    ) -> Tensor:
+        given = in_a_row(x)
+        to_x, learned = ctx.needs_input_grad[:2]
+        ctx.grid, ctx.masked = grid, to_x and not (pass_through and clamp is None)
+        result, count, device = torch.empty_like(given), x.numel(), x.get_device()
+        masked = ctx.masked and not learned
+        # a bit for each value; written to by nobody where there are none
+        bits = torch.empty(-(-count // 8), dtype=torch.uint8, device=x.device) if masked else result
+        inner, channels, per_channel = _channels(given, scale)
+        constants = (per_channel, masked, integers is not None, _end(clamp), pass_through, BLOCK)
+        pointers = given.data_ptr() % 16, scale.data_ptr() % 16
+        numbers = divisibility(count), divisibility(inner), divisibility(channels)
+        kinds = x.dtype, None if integers is None else integers.dtype
+        _round_to_grid(
+            -(-count // BLOCK),
+            device,
+            (constants, pointers, numbers, kinds),
             given,
             scale,
             result,
             bits,
             bits if integers is None else integers,
-            *_places(given, scale, grid),
-            MASKED=bits.numel() > 0,
-            STORED=integers is not None,
-            BLOCK=BLOCK,
-            enable_fp_fusion=False,
+            count,
+            inner,
+            channels,
+            float(grid.low),
+            float(grid.high),
+            *constants,
         )
         if learned:
             ctx.save_for_backward(given, scale)
         elif masked:
+            ctx.stride = result.stride()
             ctx.save_for_backward(bits)
         return result
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         if not saved:
-            return gradient, None, None, None, None
-        if gradient.stride() != ctx.stride:
-            other, gradient = gradient, gradient.new_empty_strided(gradient.shape, ctx.stride)
-            gradient.copy_(other)
-        result = torch.empty_like(gradient) if ctx.masked else gradient
+            return gradient, None, None, None, None, None
         if len(saved) == 1:
-            triton_kernels.mask_gradient[_programs(gradient)](gradient, *saved, result, gradient.numel(), **EVERYWHERE)
-            return result, None, None, None, None
+            return _masked(gradient, saved[0], ctx.stride), None, None, None, None, None
         x, scale = saved
+        gradient = _laid_out(gradient, x.stride())
+        result = torch.empty_like(gradient) if ctx.masked else gradient
         slopes = torch.empty_like(gradient, dtype=torch.float32)
-        triton_kernels.slope_and_mask[_programs(x)](
-            gradient, x, scale, result, slopes, *_places(x, scale, ctx.grid), MASKED=ctx.masked, **EVERYWHERE
+        inner, channels, per_channel = _channels(x, scale)
+        constants = (per_channel, ctx.masked, BLOCK)
+        pointers = x.data_ptr() % 16, gradient.data_ptr() % 16, scale.data_ptr() % 16
+        numbers = divisibility(x.numel()), divisibility(inner), divisibility(channels)
+        _slope_and_mask(
+            -(-x.numel() // BLOCK),
+            x.get_device(),
+            (constants, pointers, numbers, x.dtype, gradient.dtype),
+            gradient,
+            x,
+            scale,
+            result,
+            slopes,
+            x.numel(),
+            inner,
+            channels,
+            float(ctx.grid.low),
+            float(ctx.grid.high),
+            *constants,
         )
         # summed by torch: in what order is its own affair, and the last bits hang on it
-        return result, slopes.sum_to_size(scale.shape), None, None, None
+        return result, slopes.sum_to_size(scale.shape), None, None, None, None
 
 
-def _programs(x: Tensor) -> tuple[int]:
-    return (-(-x.numel() // BLOCK),)
+def _masked(gradient: Tensor, bits: Tensor, stride: tuple[int, ...]) -> Tensor:
+    """The gradient where the bit of a tensor laid out like this is set, 0 elsewhere."""
+    gradient = _laid_out(gradient, stride)
+    result, count = torch.empty_like(gradient), gradient.numel()
+    form = gradient.dtype, gradient.data_ptr() % 16, divisibility(count)
+    _mask_gradient(-(-count // BLOCK), gradient.get_device(), form, gradient, bits, result, count, BLOCK)
+    return result
 
 
-def _places(x: Tensor, scale: Tensor, grid: Grid) -> tuple[int | float, ...]:
-    """How many values there are, how far channels are apart and how many, the grid's ends, whether there are channels."""
+def _laid_out(gradient: Tensor, stride: tuple[int, ...]) -> Tensor:
+    if gradient.stride() == stride:
+        return gradient
+    return gradient.new_empty_strided(gradient.shape, stride).copy_(gradient)
+
+
+def _channels(x: Tensor, scale: Tensor) -> tuple[int, int, bool]:
+    """How far channels are apart in memory and how many there are, and whether each has a step of its own."""
+    if scale.dim() == 0:
+        return 1, 1, False
     axis = next((axis for axis, size in enumerate(scale.shape) if size != 1), None)
-    inner, channels = (1, 1) if axis is None else (x.stride(axis), x.shape[axis])
-    return x.numel(), inner, channels, float(grid.low), float(grid.high), axis is not None
+    return (1, 1, False) if axis is None else (x.stride(axis), x.shape[axis], True)
+
+
+def _end(clamp: Clamp | None) -> float:
+    """Where an activation ends that begins at 0; 0 where there is none."""
+    assert clamp is None or (clamp.low == 0 < clamp.high <= math.inf)
+    return 0.0 if clamp is None else clamp.high

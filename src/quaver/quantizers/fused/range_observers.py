@@ -1,4 +1,4 @@
-"""Range rules that a kernel knows: what is observed, and the step that comes of it, in one launch."""
+"""Range rules that a kernel knows: what is observed, and the step that comes of it, in one launch; and rounding with it."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from quaver.quantizers.abs_max import AbsMax
-from quaver.quantizers.fused.launches import observe
+from quaver.quantizers.eager_calls import in_a_row
+from quaver.quantizers.fused.launches import fake_quantize, observe
+from quaver.quantizers.in_blocks import Clamp
 from quaver.quantizers.moving_average_abs_max import MovingAverageAbsMax
 from quaver.quantizers.observer import Observer
 from quaver.quantizers.quantizer import Quantizer
@@ -29,24 +31,39 @@ RULES: dict[type[Quantizer], KernelRule] = {
 """By the very class: what is derived from one of them may observe otherwise."""
 
 
-def observed_scale(quantizer: Quantizer, x: Tensor, tensor: int) -> Tensor | None:
-    """The step of ``quantizer`` with ``x`` observed; None where an expression has to find it."""
+def observed_scale(quantizer: Quantizer, x: Tensor, tensor: int, clamp: Clamp | None = None) -> Tensor | None:
+    """The step of ``quantizer`` with ``x`` observed, behind a clamp or not; None where an expression has to find it."""
     rule = RULES.get(type(quantizer))
-    if rule is None or quantizer.synced or quantizer.widens_range or quantizer.nonfinite.device != x.device:
+    if rule is None or quantizer.synced or quantizer.widens_range:
+        return None
+    buffers = quantizer._buffers  # its own table: a module's attributes are looked for in three
+    nonfinite, first, second = (buffers[name] for name in ("nonfinite", *rule.buffers))
+    assert nonfinite is not None
+    assert first is not None
+    assert second is not None
+    if nonfinite.device != x.device:
         return None
     if quantizer.scratch is None or quantizer.scratch.device != x.device:
         quantizer.scratch = torch.zeros(2, dtype=torch.int32, device=x.device)
-    first, second = (quantizer.get_buffer(name) for name in rule.buffers)
     return observe(
-        x,
+        in_a_row(x.detach()),
         (first, second),
         quantizer.scratch,
-        quantizer.nonfinite,
+        nonfinite,
         quantizer.limit,
         quantizer.grid,
         rule=rule.name,
         slot=tensor,
         tensors=quantizer.tensors,
-        window=getattr(quantizer, "window_size", 1),
-        rate=getattr(quantizer, "moving_rate", 0.0),
+        window=quantizer.window_size if rule.name == "range_abs_max" else 1,  # type: ignore[arg-type]
+        rate=quantizer.moving_rate if rule.name == "moving_average_abs_max" else 0.0,  # type: ignore[arg-type]
+        clamp=clamp,
     )
+
+
+def rounded(quantizer: Quantizer, x: Tensor, tensor: int, clamp: Clamp | None = None) -> Tensor | None:
+    """The tensor, or what a clamp makes of it, observed and rounded; None where an expression has to do it."""
+    if not quantizer.quantizing or quantizer.preprocess is not None:
+        return None
+    scale = observed_scale(quantizer, x, tensor, clamp)
+    return None if scale is None else fake_quantize(x, scale, quantizer.grid, quantizer.pass_through, clamp)

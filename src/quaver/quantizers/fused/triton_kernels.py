@@ -63,6 +63,15 @@ def _narrowed(x, ELEMENT: tl.constexpr):
 
 
 @triton.jit
+def _clamped(x, CLAMP: tl.constexpr):
+    """A ReLU (``CLAMP`` is infinity) or ReLU6 of ``x``; with 0 there is none. NaN stays."""
+    if CLAMP > 0:
+        x = tl.where(x < 0, 0.0, x)
+        x = tl.where(x > CLAMP, CLAMP, x)
+    return x
+
+
+@triton.jit(do_not_specialize=["slot", "window"])
 def observe(
     x,
     scratch,
@@ -83,18 +92,20 @@ def observe(
     NARROW: tl.constexpr,
     LIMITED: tl.constexpr,
     MULTIPLIES: tl.constexpr,
+    CLAMP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """max|x|; the last program to come to an end lets it into the range and writes the step.
+    """max|x|, behind an activation if there is one (`_clamped`).
 
-    ``first`` and ``second`` are the rule's buffers, with ``TENSORS`` slots (``SLOTS``: the next power of two). ``scratch``
-    is the largest so far and the programs that are done: two zeros, before and behind.
+    The last program to come to an end lets it into the range and writes the step. ``first`` and ``second`` are the rule's
+    buffers, with ``TENSORS`` slots (``SLOTS``: the next power of two). ``scratch`` is the largest so far and the programs
+    that are done: two zeros, before and behind.
     """
     sizes = tl.zeros([BLOCK], tl.int32)
     for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         offsets = start + tl.arange(0, BLOCK)
         values = tl.load(x + offsets, mask=offsets < count, other=0.0).to(tl.float32)
-        sizes = tl.maximum(sizes, _size_bits(values, SIGNED))
+        sizes = tl.maximum(sizes, _size_bits(_clamped(values, CLAMP), SIGNED))
     tl.atomic_max(scratch, tl.max(sizes, axis=0))
     if tl.atomic_add(scratch + 1, 1) == tl.num_programs(0) - 1:
         bits = tl.atomic_xchg(scratch, 0)
@@ -149,13 +160,11 @@ def observe(
 
 
 @triton.jit
-def _in_steps(x, scale, offsets, inside, inner, channels, PER_CHANNEL: tl.constexpr):
-    """The values at these places in steps, and the step of each."""
+def _step(scale, offsets, inner, channels, PER_CHANNEL: tl.constexpr):
+    """The step of the values at these places."""
     if PER_CHANNEL:
-        step = tl.load(scale + (offsets // inner) % channels)
-    else:
-        step = tl.load(scale)
-    return tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32) * tl.div_rn(1.0, step), step
+        return tl.load(scale + (offsets // inner) % channels)
+    return tl.load(scale)
 
 
 @triton.jit
@@ -179,18 +188,30 @@ def round_to_grid(
     PER_CHANNEL: tl.constexpr,
     MASKED: tl.constexpr,
     STORED: tl.constexpr,
+    CLAMP: tl.constexpr,
+    PASSES: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """``x`` rounded onto the grid and back, a bit for each value (``kept``) that did not saturate, and its ``integers``."""
+    """``x`` rounded onto the grid and back, its ``integers``, and a bit (``kept``) for each value that gradients pass.
+
+    An activation in front (`_clamped`) is computed with it. Gradients pass where that lets them and where the integer did
+    not saturate; with ``PASSES`` the latter does not matter.
+    """
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < count
-    steps, step = _in_steps(x, scale, offsets, inside, inner, channels, PER_CHANNEL)
+    step = _step(scale, offsets, inner, channels, PER_CHANNEL)
+    values = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32)
+    steps = _clamped(values, CLAMP) * tl.div_rn(1.0, step)
     whole = _rounded(steps, low, high)
     tl.store(result + offsets, _narrowed(whole * step, result.dtype.element_ty), mask=inside)
     if STORED:
         tl.store(integers + offsets, whole.to(tl.int32).to(integers.dtype.element_ty), mask=inside)
     if MASKED:
-        alive = tl.where(_saturates(steps, low, high), 0, 1)
+        alive = tl.full([BLOCK], 1, tl.int32)
+        if not PASSES:
+            alive = tl.where(_saturates(steps, low, high), 0, alive)
+        if CLAMP > 0:  # as in CUDA's backward of these: NaN is not beyond their ends
+            alive = tl.where((values <= 0) | (values >= CLAMP), 0, alive)
         octets = tl.sum(tl.reshape(alive, (BLOCK // 8, 8)) << tl.arange(0, 8)[None, :], axis=1)
         places = tl.program_id(0) * (BLOCK // 8) + tl.arange(0, BLOCK // 8)
         tl.store(kept + places, octets.to(tl.uint8), mask=places * 8 < count)
@@ -225,7 +246,8 @@ def slope_and_mask(
     """Of a learned step: the gradient as `mask_gradient`, and ``arithmetic.slope`` times it, whose sum is the step's own."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = offsets < count
-    steps, _ = _in_steps(x, scale, offsets, inside, inner, channels, PER_CHANNEL)
+    step = _step(scale, offsets, inner, channels, PER_CHANNEL)
+    steps = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32) * tl.div_rn(1.0, step)
     values = tl.load(gradient + offsets, mask=inside, other=0.0)
     between = (steps > low) & (steps < high)
     slope = _rounded(steps, low, high) - tl.where(between, steps, 0.0)
@@ -285,4 +307,4 @@ def round_weights(
         places = index // inner * inner * channels + index % inner
         values = tl.load(weight + places, mask=index < size, other=0.0).to(tl.float32)
         rounded = _rounded(values * inverse, low, high) * step
-        tl.store(result + places, _narrowed(rounded, ELEMENT), mask=index < size)
+        tl.store(result + places, _narrowed(rounded, result.dtype.element_ty), mask=index < size)
