@@ -1,7 +1,7 @@
 """What does a QAT step cost over a float step?
 
     python benchmarks/step.py                       CPU, eager and compiled
-    python benchmarks/step.py --device cuda --batch 128 --size 224 --modes eager,fused,recorded,compiled,graphs \
+    python benchmarks/step.py --device cuda --batch 128 --size 224 --modes eager,recorded,compiled,expressions \
         --models torchvision/mobilenet_v2,torchvision/resnet50,torchvision/mobilenet_v3_large,torchvision/vit_b_16
     … --precision tf32 --peers fx,swap
     python benchmarks/step.py --memory --modes eager --models MobileNetV2,ResNet50 --precision bf16       memory only
@@ -10,8 +10,9 @@ Both models train in one process and take turns; medians. A step is forward, los
 accelerator a turn is ten steps, as a training loop runs them: the next one is prepared while the last one computes. The
 precision there is bf16 (autocast) unless ``--precision`` says tf32 or fp32.
 
-``fused`` is eager with QUAVER_FUSED=1, ``recorded`` the same with forward, loss and backward of both models recorded as a
-CUDA graph; ``compiled`` is torch.compile, ``graphs`` that replayed as CUDA graphs, both models. ``start-up`` is making the
+``eager`` is a loop of one's own; on an accelerator quantizers are kernels there, and ``expressions`` is the same with
+QUAVER_FUSED=0. ``recorded`` has forward, loss and backward of both models replayed by `quaver.training.RecordedStep`,
+``compiled`` is torch.compile, ``graphs`` that replayed as CUDA graphs, both models. ``start-up`` is making the
 model ready and its first steps, compiling included. ``--peers`` measures others in our place: torch's FX QAT, and layers
 swapped for torch's modules with fake quantizers. A model is a name of the zoo or torchvision/NAME, ``--live`` prepares it
 by ``quaver.QAT`` instead of ``quant_aware``.
@@ -35,13 +36,12 @@ import quaver
 from measure import Rows, arguments, interleaved, report
 from quaver.models import build
 from quaver.quantizers.fused import SWITCH
-from quaver.training import compile_training
+from quaver.training import RecordedStep, compile_training
 
 warnings.filterwarnings("ignore", module="torch")
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # peers
 
-FUSED = ("fused", "recorded")
-WARM_UP = 4
+WARM_UP = 5
 
 
 def step(
@@ -49,41 +49,22 @@ def step(
 ) -> Callable[[], None]:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
 
-    def gradients() -> None:
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=bf16, cache_enabled=mode != "recorded"):
-            loss = F.cross_entropy(run(images), labels)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+    def forward(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=bf16):
+            return F.cross_entropy(run(images), labels)
 
-    compute = recorded(gradients, model) if mode == "recorded" else gradients
+    recorded = RecordedStep(forward, model)
 
     def job() -> None:
-        os.environ[SWITCH] = str(int(mode in FUSED))
-        compute()
+        os.environ[SWITCH] = "0" if mode == "expressions" else ""
+        if mode == "recorded":
+            recorded(images, labels)
+        else:
+            optimizer.zero_grad(set_to_none=True)
+            forward(images, labels).backward()
         optimizer.step()
 
     return job
-
-
-def recorded(gradients: Callable[[], None], model: nn.Module) -> Callable[[], None]:
-    """The same, replayed from a CUDA graph; some steps as they are come first, on a stream of their own, as torch asks."""
-    os.environ[SWITCH] = "1"
-    beside = torch.cuda.Stream()
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
-        for _ in range(WARM_UP):
-            gradients()
-    torch.cuda.current_stream().wait_stream(beside)
-    model.zero_grad(set_to_none=True)  # so that recording gives the gradients their places
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        gradients()
-
-    def replayed() -> None:
-        graph.replay()
-
-    replayed.reads = gradients  # images, labels and buffers have to stay where the graph reads them
-    return replayed
 
 
 def peak_memory(job: Callable[[], None], model: nn.Module, cuda: bool) -> float:
@@ -161,7 +142,7 @@ def make(name: str, kind: str, options: object) -> tuple[nn.Module, torch.Tensor
 
 def prepared(model: nn.Module, kind: str, mode: str) -> Callable[..., torch.Tensor]:
     """The model as it is trained in a mode; the float model with the compiler's own settings, ours with ours."""
-    if mode in ("eager", *FUSED):
+    if mode in ("eager", "expressions", "recorded"):
         return model
     if kind == "float":
         return torch.compile(model, mode="reduce-overhead" if mode == "graphs" else "default")

@@ -97,6 +97,7 @@ class Phase:
     label_smoothing: float = option(0.0, rate(), "Part of each label that is spread over all classes.")
     bf16: bool = option(False, boolean(), "Autocast to bfloat16; thresholds stay float32.")
     compile: bool = option(False, boolean(), "torch.compile, with the settings that suit quantizers.")
+    record: bool = option(True, boolean(), "On an accelerator, replay a recorded step; false: launch each kernel anew.")
     ema: float = option(0.0, rate(), "Decay of an average of the weights, which then is the result; 0: no average.")
     freeze_bn_epoch: int = option(
         NEVER, epoch_or_never(), "From this epoch on batch norm uses its statistics as they are; -1: never."

@@ -15,7 +15,7 @@ from quaver.quantizers.kept_integers import multiplying, reading
 
 
 class TrainingCode(Executable):
-    """A training graph. It rounds each weight where it is read, unless they were all rounded before (`QUAVER_FUSED`).
+    """A training graph. It rounds each weight where it is read, unless they all were before (`quaver.quantizers.fused`).
 
     What a step hands to the quantizers is gone with the step: nothing of it is state. A weight that was written to in
     between is rounded anew, unless it was written to behind torch's back, through ``.data``.
@@ -31,7 +31,7 @@ class TrainingCode(Executable):
 
     def forward(self, *inputs: Any) -> Any:
         """Run the graph."""
-        if torch.compiler.is_compiling() or not fused.switched_on():
+        if not self.__weights or not fused.suits(read(self, self.__weights[0][1])):
             return super().forward(*inputs)
         from quaver.quantizers.fused.grouped_weights import rounded_together  # needs Triton
 

@@ -33,10 +33,10 @@ class StepRunner:
             called = DistributedDataParallel(self._stage, **_BUFFERS_ARE_EQUAL)
         self._call = compile_training(called) if compile else called
 
-    def arrange(self, *, fixed_statistics: bool, observing: bool) -> None:
-        """From now on with or without moving batch-norm statistics, and with or without moving ranges."""
+    def arrange(self, *, fixed_statistics: bool, observing: bool) -> bool:
+        """From now on with or without moving batch-norm statistics, and moving ranges; whether that is new."""
         if self._chosen == (fixed_statistics, observing):
-            return
+            return False
         self._chosen = (fixed_statistics, observing)
         if fixed_statistics:
             view = with_fixed_statistics(self.program)
@@ -47,6 +47,7 @@ class StepRunner:
         if not observing:
             view.apply(disable_observer)
         self._stage.use(view.train())
+        return True
 
     def __call__(self, images: Tensor) -> Any:
         """What the model gives for a batch."""

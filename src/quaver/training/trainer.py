@@ -18,6 +18,7 @@ from quaver.training.ema import EMA
 from quaver.training.interruption import Interruption
 from quaver.training.job import Job
 from quaver.training.listener import Position, ProgressLine
+from quaver.training.recorded_step import RecordedStep
 from quaver.training.rng import random_state, restore_random_state
 from quaver.training.schedules import learning_rate
 from quaver.training.state import State, first_rates, optimizers_for, under
@@ -43,6 +44,8 @@ class Trainer:
             EMA(job.program, job.phase.ema) if job.phase.ema else None,
         )
         self.runner = StepRunner(job.program, compile=job.phase.compile, ranks=job.ranks)
+        recorded = job.phase.record and not job.phase.compile and job.ranks.world == 1
+        self.gradients = RecordedStep(self._forward, job.program, recorded=recorded)
         self.view = job.program.clone(for_test=True)
         self._clock, self._timed = time.perf_counter(), 0
         self._began, self._began_at = time.perf_counter(), 0
@@ -81,10 +84,12 @@ class Trainer:
 
     def _epoch(self) -> None:
         epoch, images = self.state.at.epoch, None
-        self.runner.arrange(
+        changed = self.runner.arrange(
             fixed_statistics=_reached(self.phase.freeze_bn_epoch, epoch),
             observing=not (isinstance(self.phase, QuantPhase) and _reached(self.phase.freeze_observers_epoch, epoch)),
         )
+        if changed:
+            self.gradients.forget()
         self._clock, self._timed = time.perf_counter(), self.state.at.step
         for batch in self.job.batches.epoch(epoch, start=self.state.at.batch):
             images, target = self._here(batch)
@@ -107,12 +112,7 @@ class Trainer:
         counted = self.job.steps_per_epoch or len(self.job.batches)
         for group, lr in zip(optimizers[0].param_groups, first_rates(self.phase), strict=False):
             group["lr"] = learning_rate(self.phase, step, counted, lr) * self.state.lr_factor
-        with torch.autocast(self.job.device.type, torch.bfloat16, enabled=self.phase.bf16):
-            output = self.runner(images)
-            loss = self._loss(output, target, images)
-        for optimizer in optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss, output = self.gradients(images, target)
         if self.phase.clip_norm:
             nn.utils.clip_grad_norm_(self.job.program.parameters(), self.phase.clip_norm)
         for optimizer in optimizers:
@@ -121,6 +121,11 @@ class Trainer:
             self.state.average.update(step)
         self.state.watchdog.note(loss)
         return output, loss
+
+    def _forward(self, images: Tensor, target: Any) -> tuple[Tensor, Any]:
+        with torch.autocast(self.job.device.type, torch.bfloat16, enabled=self.phase.bf16):
+            output = self.runner(images)
+            return self._loss(output, target, images), output
 
     def _loss(self, output: Any, target: Any, images: Tensor) -> Tensor:
         loss = self.job.task.loss(output, target)

@@ -1,10 +1,12 @@
 """Quantizers as a few Triton kernels, for eager steps on an accelerator: the same bits in three launches instead of forty.
 
-The expressions of `quaver.quantizers` stay what a quantizer is. A call takes its kernels instead where that is asked for
-(``QUAVER_FUSED=1``) and where nobody has to see through it (`suits`).
+The expressions of `quaver.quantizers` stay what a quantizer is. A call takes its kernels instead where Triton can run them
+and nobody has to see through it (`suits`), unless that is switched off (``QUAVER_FUSED=0``).
 """
 
 import os
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -13,27 +15,39 @@ from quaver.errors import ConfigError
 from quaver.quantizers.eager_calls import is_eager_now, is_plain
 
 SWITCH = "QUAVER_FUSED"
+SMALLEST = (7, 0)
+"""What an accelerator has to be capable of (Volta)."""
 MOST = 2**30
 """Values in a tensor. Kernels count places in 32 bits, and a program's next place may lie far beyond the last value."""
 
 
 def suits(x: Tensor) -> bool:
     """Whether kernels may stand for the expressions in this call."""
-    return is_eager_now() and switched_on() and takes(x)
+    return is_eager_now() and takes(x)  # in this order: a compiler that reads this looks no further
 
 
 def takes(x: Tensor) -> bool:
-    """Whether the kernels can read this tensor."""
-    here = x.get_device() == torch.cuda.current_device() if x.is_cuda else interpreted()
-    return here and is_plain(x) and x.numel() < MOST
+    """Whether the kernels are wanted for this tensor, and can read it."""
+    if x.is_cuda:
+        wanted = switched_on(x.get_device()) and x.get_device() == torch.cuda.current_device()
+    else:
+        wanted = interpreted() and switched_on(None)
+    return wanted and is_plain(x) and x.numel() < MOST
 
 
-def switched_on() -> bool:
-    """What the environment says. Off, where it says nothing: the kernels never ran on an accelerator yet."""
-    switch = os.environ.get(SWITCH, "0")
-    if switch not in ("0", "1"):
+def switched_on(device: int | None) -> bool:
+    """What the environment says; where it says nothing, kernels run on every accelerator that they can run on."""
+    switch = os.environ.get(SWITCH, "")
+    if switch not in ("", "0", "1"):
         raise ConfigError(f"{SWITCH}={switch!r} in the environment: 1 switches the fused quantizers on, 0 off.")
-    return switch == "1"
+    return switch == "1" or (switch == "" and device is not None and _runs_on(device))
+
+
+@cache
+def _runs_on(device: int) -> bool:
+    """Whether Triton is there, and compiles for this accelerator."""
+    there = torch.version.cuda is not None and find_spec("triton") is not None
+    return there and torch.cuda.get_device_capability(device) >= SMALLEST
 
 
 def interpreted() -> bool:

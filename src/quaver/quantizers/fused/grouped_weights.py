@@ -63,7 +63,7 @@ def rounded_together(weights: Iterable[tuple[nn.Module, Tensor, bool]]) -> Itera
     With ``True`` a weight is read by nothing but products, which autocast computes in its dtype: it comes in that.
     """
     together: dict[Any, list[tuple[ChannelWiseAbsMax, Tensor]]] = defaultdict(list)
-    wanted = is_eager_now() and fused.switched_on()
+    wanted = is_eager_now()
     for quantizer, weight, multiplied in weights:
         if wanted and isinstance(quantizer, ChannelWiseAbsMax) and takes(quantizer, weight) and fused.takes(weight):
             multiplied = multiplied and not quantizer._forward_hooks  # they see the weight as it was written

@@ -163,8 +163,10 @@ def observe(
 def _step(scale, offsets, inner, channels, PER_CHANNEL: tl.constexpr):
     """The step of the values at these places."""
     if PER_CHANNEL:
-        return tl.load(scale + (offsets // inner) % channels)
-    return tl.load(scale)
+        step = tl.load(scale + (offsets // inner) % channels)
+    else:
+        step = tl.load(scale)
+    return step
 
 
 @triton.jit
