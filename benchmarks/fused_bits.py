@@ -59,7 +59,7 @@ def outcome(quantizer: Quantizer, tensors: list[Tensor], fused: bool, clamp: Cla
     for step, x in enumerate(tensors):
         leaf = x.clone().requires_grad_()
         slot = step % quantizer.tensors
-        behind = quantizer.behind_clamp(leaf, clamp, slot) if fused and clamp else None
+        behind = quantizer.in_one(leaf, clamp, slot) if fused and clamp else None
         result = quantizer(CLAMPS[clamp](leaf), slot) if behind is None else behind
         result.backward(torch.linspace(-1, 1, x.numel(), device=x.device).to(x.dtype).view(x.shape))
         left += [

@@ -26,7 +26,7 @@ FLAGS = {
     "SIGNED": True,
     "NARROW": False,
     "LIMITED": True,
-    "MULTIPLIES": True,
+    "CUDA": True,
     "MASKED": True,
     "STORED": True,
     "CLAMP": 6.0,

@@ -157,7 +157,7 @@ class Behind(nn.Module):
         self.quantizer, self.clamp, self.apart = quantizer, clamp, apart
 
     def forward(self, x, slot):
-        return self.quantizer(self.clamp(x), slot) if self.apart else self.quantizer.behind_clamp(x, self.clamp, slot)
+        return self.quantizer(self.clamp(x), slot) if self.apart else self.quantizer.in_one(x, self.clamp, slot)
 
     @property
     def threshold(self):

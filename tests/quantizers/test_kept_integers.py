@@ -285,7 +285,7 @@ def test_a_clamp_in_front_has_its_bits(dtype, clamp, pass_through, monkeypatch):
 def test_a_quantizer_behind_a_clamp_observes_what_the_clamp_gives(rule, signed):
     one, other = (build(rule, signed=signed, narrow=False) for _ in range(2))
     for x in (torch.randn(50) * 4, -torch.rand(50), torch.full((5,), torch.nan), torch.randn(50)):
-        actual = one.behind_clamp(x, RELU6)
+        actual = one.in_one(x, RELU6)
 
         assert actual is not None
         assert_same_bits([actual], [other(RELU6(x))])

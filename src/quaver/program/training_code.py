@@ -1,5 +1,6 @@
 """The training graph as something to call, in the form that takes least time and memory; what it computes stays the same."""
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -23,9 +24,10 @@ class TrainingCode(Executable):
 
     def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
         rounding = [node for node in graph.nodes if is_fake_quant(node) and node.args[0].op == "get_attr"]
-        weights = [(str(node.target), str(node.args[0].target), _only_multiplied(node)) for node in rounding]
+        multiplied = {node for node in graph.nodes if is_fake_quant(node) and _is_multiplied(node)}
+        weights = [(str(node.target), str(node.args[0].target), node in multiplied) for node in rounding]
         keep_integers(graph)
-        take_in_clamps(graph)
+        round_in_one(graph, multiplied)
         super().__init__(root, graph)
         self.__weights = weights  # a name that no child has
 
@@ -55,9 +57,12 @@ def keep_integers(graph: fx.Graph) -> None:
             node.target = _keeping(reading, node.target)
 
 
-def _only_multiplied(weight: fx.Node) -> bool:
-    """Whether a rounded weight is read by layers alone, as their weight: autocast would give it its own dtype for them."""
-    return all(facts(user).kind in ("convolution", "linear") and user.args[1] is weight for user in weight.users)
+def _is_multiplied(node: fx.Node) -> bool:
+    """Whether nothing but products reads a tensor, moved or not: under autocast they read it in another dtype."""
+    return all(
+        (facts(user).kind == "move" and _is_multiplied(user)) or (facts(user).kind in PRODUCTS and node in user.args[:2])
+        for user in node.users
+    )
 
 
 PRODUCTS = ("convolution", "linear", "matrix product")
@@ -75,22 +80,24 @@ def _keeping(call: Any, op: Any) -> Any:
     return keeping
 
 
-def take_in_clamps(graph: fx.Graph) -> None:
-    """Let a quantizer do what a ReLU or ReLU6 does in front of it, where nobody else reads that."""
+def round_in_one(graph: fx.Graph, multiplied: set[fx.Node]) -> None:
+    """Let a quantizer do what a ReLU or ReLU6 does in front of it, where nobody else reads that, and a cast behind it."""
     for node in list(graph.nodes):
-        if not is_fake_quant(node):
+        if not is_fake_quant(node) or node.args[0].op == "get_attr":
             continue
         given = node.args[0]
-        clamp = _clamp(given)
-        if clamp is None or len(given.users) > 1:
+        clamp = _clamp(given) if len(given.users) == 1 else None
+        if clamp is None and node not in multiplied:
             continue
+        x = given if clamp is None else given.args[0]
         with graph.inserting_before(node):
-            arguments = (graph.get_attr(node.target), given.args[0], *node.args[1:])
-            both = graph.call_function(rounded_relu if clamp == RELU else rounded_relu6, arguments)
+            arguments = (graph.get_attr(node.target), x, *node.args[1:])
+            both = graph.call_function(_rounding(clamp, node in multiplied), arguments)
         both.meta = dict(node.meta)
         node.replace_all_uses_with(both)
         graph.erase_node(node)
-        graph.erase_node(given)
+        if clamp is not None:
+            graph.erase_node(given)
 
 
 def _clamp(node: fx.Node) -> Clamp | None:
@@ -100,18 +107,17 @@ def _clamp(node: fx.Node) -> Clamp | None:
     return next((clamp for clamp in (RELU, RELU6) if clamp == bounds), None)
 
 
-def rounded_relu(quantizer: Quantizer, x: Tensor, tensor: int | None = 0) -> Tensor:
-    """A ReLU and the quantizer behind it."""
-    return _rounded(quantizer, RELU, x, tensor)
+@cache
+def _rounding(clamp: Clamp | None, multiplied: bool) -> Callable[..., Tensor]:
+    """A quantizer, with the activation in front of it and the cast behind it, under a name of its own."""
 
+    def rounded(quantizer: Quantizer, x: Tensor, tensor: int | None = 0) -> Tensor:
+        hooked = quantizer._forward_hooks or quantizer._forward_pre_hooks  # they see what is rounded
+        hooked = hooked or _has_any_global_hook()  # type: ignore[no-untyped-call]
+        done = None if torch.compiler.is_compiling() or hooked else quantizer.in_one(x, clamp, tensor, multiplied)
+        if done is not None:
+            return done
+        return quantizer(x if clamp is None else clamp(x), tensor)  # type: ignore[no-any-return]
 
-def rounded_relu6(quantizer: Quantizer, x: Tensor, tensor: int | None = 0) -> Tensor:
-    """A ReLU6 and the quantizer behind it."""
-    return _rounded(quantizer, RELU6, x, tensor)
-
-
-def _rounded(quantizer: Quantizer, clamp: Clamp, x: Tensor, tensor: int | None) -> Tensor:
-    hooked = quantizer._forward_hooks or quantizer._forward_pre_hooks  # they see what is rounded
-    hooked = hooked or _has_any_global_hook()  # type: ignore[no-untyped-call]
-    done = None if torch.compiler.is_compiling() or hooked else quantizer.behind_clamp(x, clamp, tensor)
-    return quantizer(clamp(x), tensor) if done is None else done
+    rounded.__name__ = f"rounded_{0 if clamp is None else clamp.high}_{multiplied}".replace(".", "_")
+    return rounded

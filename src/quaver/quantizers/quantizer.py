@@ -199,10 +199,13 @@ class Quantizer(StaysFloat32):
         result = fake_quantize(x, scale, self.grid, pass_through=self.passes_all, saturation_axis=self.clamped_axis)
         return result if seen is None else torch.where(seen, result, x)
 
-    def behind_clamp(self, x: Tensor, clamp: in_blocks.Clamp, tensor: int | None = 0) -> Tensor | None:
+    def in_one(
+        self, x: Tensor, clamp: in_blocks.Clamp | None, tensor: int | None = 0, multiplied: bool = False
+    ) -> Tensor | None:
         """What `forward` gives for ``clamp(x)``, without computing that: one tensor less to write, to read and to keep.
 
-        None where it has to be computed: the range rule asks for more than max|x|, or the tensor is rounded by expressions.
+        ``multiplied``: only products read it, and under autocast it may come in the dtype that they read it in. None where
+        it has to be computed: the range rule asks for more than max|x|, or expressions round the tensor.
         """
         by_largest = vars(type(self)).get("by_largest", False)  # what is derived from a rule may observe otherwise
         if not (by_largest and self.preprocess is None and self.quantizing and self.saturation_axis is None):
@@ -210,8 +213,9 @@ class Quantizer(StaysFloat32):
         if fused.suits(x):
             from quaver.quantizers.fused.range_observers import rounded  # needs Triton
 
-            return rounded(self, x, tensor, clamp) if tensor is not None and self.training and self.observing else None
-        if not (x.is_cpu and is_eager(x)):
+            watched = tensor is not None and self.training and self.observing
+            return rounded(self, x, tensor, clamp, multiplied) if watched else None  # type: ignore[arg-type]
+        if clamp is None or not (x.is_cpu and is_eager(x)):
             return None
         with torch.no_grad():  # of the ends of x the clamp makes the ends of what it gives
             ends = x.amax() if clamp.low >= 0 else torch.stack(torch.aminmax(x))

@@ -14,6 +14,7 @@ from quaver.quantizers.channel_wise_abs_max import ChannelWiseAbsMax
 from quaver.quantizers.eager_calls import in_a_row, is_eager_now
 from quaver.quantizers.fused import triton_kernels
 from quaver.quantizers.fused.kernel import Kernel
+from quaver.quantizers.fused.range_observers import multiplied_in
 from quaver.quantizers.saturation import neighbours
 
 BLOCK = 256
@@ -67,7 +68,8 @@ def rounded_together(weights: Iterable[tuple[nn.Module, Tensor, bool]]) -> Itera
     for quantizer, weight, multiplied in weights:
         if wanted and isinstance(quantizer, ChannelWiseAbsMax) and takes(quantizer, weight) and fused.takes(weight):
             multiplied = multiplied and not quantizer._forward_hooks  # they see the weight as it was written
-            together[weight.dtype, weight.device, _read_as(weight, multiplied)].append((quantizer, weight))
+            dtype = multiplied_in(weight) if multiplied else weight.dtype
+            together[weight.dtype, weight.device, dtype].append((quantizer, weight))
     for (_, _, dtype), group in together.items():
         quantizers, given = zip(*group, strict=True)
         for quantizer, weight, value in zip(quantizers, given, rounded(quantizers, given, dtype), strict=True):
@@ -78,13 +80,6 @@ def rounded_together(weights: Iterable[tuple[nn.Module, Tensor, bool]]) -> Itera
         for group in together.values():
             for quantizer, _ in group:
                 quantizer.__dict__["precomputed"] = None
-
-
-def _read_as(weight: Tensor, multiplied: bool) -> torch.dtype:
-    """The dtype that a weight is read in."""
-    kind = weight.device.type
-    autocast = multiplied and weight.dtype == torch.float32 and torch.is_autocast_enabled(kind)
-    return torch.get_autocast_dtype(kind) if autocast else weight.dtype
 
 
 def rounded(

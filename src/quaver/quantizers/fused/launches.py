@@ -24,6 +24,8 @@ except ImportError as error:
     ) from error
 
 BLOCK = 1024
+REDUCED = 4096
+"""Values that a program reduces at a time: it waits for memory, and only for so many at once."""
 PROGRAMS = 1024
 """As many reduce a tensor at most: they meet at one address."""
 
@@ -62,10 +64,10 @@ def observe(
         limit is not None,
         device >= 0,
         _end(clamp),
-        BLOCK,
+        REDUCED,
     )
     _observe(
-        min(-(-count // BLOCK), PROGRAMS),
+        min(-(-count // REDUCED), PROGRAMS),
         device,
         (constants, x.dtype, x.data_ptr() % 16, divisibility(count)),
         x,
@@ -84,11 +86,21 @@ def observe(
     return scale
 
 
-def fake_quantize(x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, clamp: Clamp | None = None) -> Tensor:
-    """`arithmetic.fake_quantize` of ``x``, or of what an activation makes of it, in one launch there and one back."""
-    dtype = integer_type(grid) if are_wanted() else None
-    integers = None if dtype is None else torch.empty_like(in_a_row(x), dtype=dtype)
-    value: Tensor = _FusedFakeQuantize.apply(x, scale, grid, pass_through, clamp, integers)  # type: ignore[no-untyped-call]
+def fake_quantize(
+    x: Tensor,
+    scale: Tensor,
+    grid: Grid,
+    pass_through: bool,
+    clamp: Clamp | None = None,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """`arithmetic.fake_quantize` of ``x``, or of what an activation makes of it, in one launch there and one back.
+
+    It comes in ``dtype``, or in that of ``x``.
+    """
+    kept = integer_type(grid) if are_wanted() else None
+    integers = None if kept is None else torch.empty_like(in_a_row(x), dtype=kept)
+    value: Tensor = _FusedFakeQuantize.apply(x, scale, grid, pass_through, clamp, dtype, integers)  # type: ignore[no-untyped-call]
     return value if integers is None else keep(value, integers, scale)
 
 
@@ -103,20 +115,28 @@ class _FusedFakeQuantize(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, scale: Tensor, grid: Grid, pass_through: bool, clamp: Clamp | None, integers: Tensor | None
+        ctx: Any,
+        x: Tensor,
+        scale: Tensor,
+        grid: Grid,
+        pass_through: bool,
+        clamp: Clamp | None,
+        dtype: torch.dtype | None,
+        integers: Tensor | None,
     ) -> Tensor:
         given = in_a_row(x)
         to_x, learned = ctx.needs_input_grad[:2]
         ctx.grid, ctx.masked = grid, to_x and not (pass_through and clamp is None)
-        result, count, device = torch.empty_like(given), x.numel(), x.get_device()
+        result, count, device = torch.empty_like(given, dtype=dtype), x.numel(), x.get_device()
+        ctx.dtype = x.dtype
         masked = ctx.masked and not learned
         # a bit for each value; written to by nobody where there are none
         bits = torch.empty(-(-count // 8), dtype=torch.uint8, device=x.device) if masked else result
         inner, channels, per_channel = _channels(given, scale)
-        constants = (per_channel, masked, integers is not None, _end(clamp), pass_through, BLOCK)
+        constants = (per_channel, grid.low < 0, masked, integers is not None, _end(clamp), pass_through, device >= 0, BLOCK)
         pointers = given.data_ptr() % 16, scale.data_ptr() % 16
         numbers = divisibility(count), divisibility(inner), divisibility(channels)
-        kinds = x.dtype, None if integers is None else integers.dtype
+        kinds = x.dtype, result.dtype, None if integers is None else integers.dtype
         _round_to_grid(
             -(-count // BLOCK),
             device,
@@ -145,15 +165,15 @@ class _FusedFakeQuantize(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors
         if not saved:
-            return gradient, None, None, None, None, None
+            return gradient.to(ctx.dtype), None, None, None, None, None, None
         if len(saved) == 1:
-            return _masked(gradient, saved[0], ctx.stride), None, None, None, None, None
+            return _masked(gradient, saved[0], ctx.stride, ctx.dtype), None, None, None, None, None, None
         x, scale = saved
-        gradient = _laid_out(gradient, x.stride())
+        gradient = _laid_out(gradient, x.stride()).to(ctx.dtype)
         result = torch.empty_like(gradient) if ctx.masked else gradient
         slopes = torch.empty_like(gradient, dtype=torch.float32)
         inner, channels, per_channel = _channels(x, scale)
-        constants = (per_channel, ctx.masked, BLOCK)
+        constants = (per_channel, ctx.grid.low < 0, ctx.masked, BLOCK)
         pointers = x.data_ptr() % 16, gradient.data_ptr() % 16, scale.data_ptr() % 16
         numbers = divisibility(x.numel()), divisibility(inner), divisibility(channels)
         _slope_and_mask(
@@ -173,14 +193,14 @@ class _FusedFakeQuantize(torch.autograd.Function):
             *constants,
         )
         # summed by torch: in what order is its own affair, and the last bits hang on it
-        return result, slopes.sum_to_size(scale.shape), None, None, None, None
+        return result, slopes.sum_to_size(scale.shape), None, None, None, None, None
 
 
-def _masked(gradient: Tensor, bits: Tensor, stride: tuple[int, ...]) -> Tensor:
-    """The gradient where the bit of a tensor laid out like this is set, 0 elsewhere."""
+def _masked(gradient: Tensor, bits: Tensor, stride: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The gradient, in ``dtype``, where the bit of a tensor laid out like this is set, 0 elsewhere."""
     gradient = _laid_out(gradient, stride)
-    result, count = torch.empty_like(gradient), gradient.numel()
-    form = gradient.dtype, gradient.data_ptr() % 16, divisibility(count)
+    result, count = torch.empty_like(gradient, dtype=dtype), gradient.numel()
+    form = gradient.dtype, dtype, gradient.data_ptr() % 16, divisibility(count)
     _mask_gradient(-(-count // BLOCK), gradient.get_device(), form, gradient, bits, result, count, BLOCK)
     return result
 

@@ -61,9 +61,24 @@ def observed_scale(quantizer: Quantizer, x: Tensor, tensor: int, clamp: Clamp | 
     )
 
 
-def rounded(quantizer: Quantizer, x: Tensor, tensor: int, clamp: Clamp | None = None) -> Tensor | None:
-    """The tensor, or what a clamp makes of it, observed and rounded; None where an expression has to do it."""
+def rounded(
+    quantizer: Quantizer, x: Tensor, tensor: int, clamp: Clamp | None = None, multiplied: bool = False
+) -> Tensor | None:
+    """The tensor, or what a clamp makes of it, observed and rounded; None where an expression has to do it.
+
+    ``multiplied``: it comes in the dtype that autocast multiplies in.
+    """
     if not quantizer.quantizing or quantizer.preprocess is not None:
         return None
     scale = observed_scale(quantizer, x, tensor, clamp)
-    return None if scale is None else fake_quantize(x, scale, quantizer.grid, quantizer.pass_through, clamp)
+    if scale is None:
+        return None
+    dtype = multiplied_in(x) if multiplied else None
+    return fake_quantize(x, scale, quantizer.grid, quantizer.pass_through, clamp, dtype)
+
+
+def multiplied_in(x: Tensor) -> torch.dtype:
+    """The dtype that a product reads a tensor in."""
+    kind = x.device.type
+    autocast = x.dtype == torch.float32 and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if autocast else x.dtype

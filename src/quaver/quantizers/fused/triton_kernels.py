@@ -22,19 +22,28 @@ FIELDS = tl.constexpr(9)
 
 
 @triton.jit
-def _size_bits(x, SIGNED: tl.constexpr):
-    """The bits of |x|, or of x where that is not negative, else 0."""
-    bits = x.to(tl.int32, bitcast=True)
-    if SIGNED:
-        return bits & 0x7FFFFFFF
-    return tl.where(x != x, 0x7FC00000, tl.maximum(bits, 0))
+def _at_least(x, end):
+    """The larger one; NaN stays."""
+    return tl.maximum(x, end, propagate_nan=tl.PropagateNan.ALL)
 
 
 @triton.jit
-def _scale_of(threshold, high, NARROW: tl.constexpr, MULTIPLIES: tl.constexpr):
-    """`arithmetic.scale_of`. CUDA divides a tensor by a number as a product with the reciprocal (``MULTIPLIES``)."""
+def _at_most(x, end):
+    """The smaller one; NaN stays."""
+    return tl.minimum(x, end, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _size_bits(x):
+    """The bits of |x|: as integers they are in the order of these numbers, with NaN behind infinity."""
+    return x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+
+
+@triton.jit
+def _scale_of(threshold, high, NARROW: tl.constexpr, CUDA: tl.constexpr):
+    """`arithmetic.scale_of`. CUDA divides a tensor by a number as a product with the reciprocal."""
     threshold = tl.where(threshold < SMALLEST, SMALLEST, threshold)
-    if MULTIPLIES:
+    if CUDA:
         scale = threshold * tl.div_rn(1.0, high)
     else:
         scale = tl.div_rn(threshold, high)
@@ -44,18 +53,19 @@ def _scale_of(threshold, high, NARROW: tl.constexpr, MULTIPLIES: tl.constexpr):
 
 
 @triton.jit
-def _rounded(steps, low, high):
+def _rounded(steps, low, high, SIGNED: tl.constexpr):
     """`arithmetic.round_between`. The sign of a zero is kept where the grid has negative integers."""
-    held = tl.where(steps < low, low, tl.where(steps > high, high, steps))
-    whole = (held + ROUNDER) - ROUNDER
-    sign = tl.where(low < 0, steps.to(tl.int32, bitcast=True) & -0x80000000, 0)
-    return (whole.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+    whole = (_at_most(_at_least(steps, low), high) + ROUNDER) - ROUNDER
+    if SIGNED:
+        sign = steps.to(tl.int32, bitcast=True) & -0x80000000
+        whole = (whole.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+    return whole
 
 
 @triton.jit
-def _narrowed(x, ELEMENT: tl.constexpr):
-    """``x`` in another dtype, ties to even. To bfloat16 by hand: the interpreter would cut it off."""
-    if ELEMENT == tl.bfloat16:
+def _narrowed(x, ELEMENT: tl.constexpr, CUDA: tl.constexpr):
+    """``x`` in another dtype, ties to even. To bfloat16 by hand where the interpreter would cut it off."""
+    if ELEMENT == tl.bfloat16 and not CUDA:
         bits = x.to(tl.int32, bitcast=True)
         even = (bits + 0x7FFF + ((bits >> 16) & 1)) & -0x10000
         x = tl.where(x == x, even.to(tl.float32, bitcast=True), x)
@@ -66,8 +76,9 @@ def _narrowed(x, ELEMENT: tl.constexpr):
 def _clamped(x, CLAMP: tl.constexpr):
     """A ReLU (``CLAMP`` is infinity) or ReLU6 of ``x``; with 0 there is none. NaN stays."""
     if CLAMP > 0:
-        x = tl.where(x < 0, 0.0, x)
-        x = tl.where(x > CLAMP, CLAMP, x)
+        x = _at_least(x, 0.0)
+        if CLAMP < float("inf"):
+            x = _at_most(x, CLAMP)
     return x
 
 
@@ -91,7 +102,7 @@ def observe(
     SIGNED: tl.constexpr,
     NARROW: tl.constexpr,
     LIMITED: tl.constexpr,
-    MULTIPLIES: tl.constexpr,
+    CUDA: tl.constexpr,
     CLAMP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -101,12 +112,15 @@ def observe(
     buffers, with ``TENSORS`` slots (``SLOTS``: the next power of two). ``scratch`` is the largest so far and the programs
     that are done: two zeros, before and behind.
     """
-    sizes = tl.zeros([BLOCK], tl.int32)
+    sizes = tl.zeros([BLOCK], tl.float32)
     for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         offsets = start + tl.arange(0, BLOCK)
         values = tl.load(x + offsets, mask=offsets < count, other=0.0).to(tl.float32)
-        sizes = tl.maximum(sizes, _size_bits(_clamped(values, CLAMP), SIGNED))
-    tl.atomic_max(scratch, tl.max(sizes, axis=0))
+        if SIGNED and CLAMP == 0:
+            values = tl.abs(values)
+        sizes = _at_least(values, sizes)
+    # an activation keeps the order of values: of the largest it makes the largest
+    tl.atomic_max(scratch, tl.max(_size_bits(_clamped(sizes, CLAMP)), axis=0))
     if tl.atomic_add(scratch + 1, 1) == tl.num_programs(0) - 1:
         bits = tl.atomic_xchg(scratch, 0)
         tl.store(scratch + 1, 0)
@@ -156,7 +170,7 @@ def observe(
         if LIMITED:
             end = tl.load(limit)
             threshold = tl.where((end < threshold) | (end != end), end, threshold)
-        tl.store(scale, _scale_of(threshold, high, NARROW, MULTIPLIES))
+        tl.store(scale, _scale_of(threshold, high, NARROW, CUDA))
 
 
 @triton.jit
@@ -188,10 +202,12 @@ def round_to_grid(
     low,
     high,
     PER_CHANNEL: tl.constexpr,
+    SIGNED: tl.constexpr,
     MASKED: tl.constexpr,
     STORED: tl.constexpr,
     CLAMP: tl.constexpr,
     PASSES: tl.constexpr,
+    CUDA: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """``x`` rounded onto the grid and back, its ``integers``, and a bit (``kept``) for each value that gradients pass.
@@ -204,19 +220,22 @@ def round_to_grid(
     step = _step(scale, offsets, inner, channels, PER_CHANNEL)
     values = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32)
     steps = _clamped(values, CLAMP) * tl.div_rn(1.0, step)
-    whole = _rounded(steps, low, high)
-    tl.store(result + offsets, _narrowed(whole * step, result.dtype.element_ty), mask=inside)
+    whole = _rounded(steps, low, high, SIGNED)
+    tl.store(result + offsets, _narrowed(whole * step, result.dtype.element_ty, CUDA), mask=inside)
     if STORED:
         tl.store(integers + offsets, whole.to(tl.int32).to(integers.dtype.element_ty), mask=inside)
     if MASKED:
-        alive = tl.full([BLOCK], 1, tl.int32)
-        if not PASSES:
-            alive = tl.where(_saturates(steps, low, high), 0, alive)
-        if CLAMP > 0:  # as in CUDA's backward of these: NaN is not beyond their ends
-            alive = tl.where((values <= 0) | (values >= CLAMP), 0, alive)
-        octets = tl.sum(tl.reshape(alive, (BLOCK // 8, 8)) << tl.arange(0, 8)[None, :], axis=1)
+        if PASSES:  # behind an activation, or nothing would be masked
+            stopped = values <= 0
+        elif CLAMP > 0:  # as in CUDA's backward of these: NaN is not beyond their ends
+            stopped = (values <= 0) | (steps >= high + 0.5)
+        else:
+            stopped = _saturates(steps, low, high)
+        if CLAMP > 0 and CLAMP < float("inf"):
+            stopped = stopped | (values >= CLAMP)
+        bits = tl.where(tl.reshape(stopped, (BLOCK // 8, 8)), 0, 1 << tl.arange(0, 8)[None, :])
         places = tl.program_id(0) * (BLOCK // 8) + tl.arange(0, BLOCK // 8)
-        tl.store(kept + places, octets.to(tl.uint8), mask=places * 8 < count)
+        tl.store(kept + places, tl.sum(bits, axis=1).to(tl.uint8), mask=places * 8 < count)
 
 
 @triton.jit
@@ -242,6 +261,7 @@ def slope_and_mask(
     low,
     high,
     PER_CHANNEL: tl.constexpr,
+    SIGNED: tl.constexpr,
     MASKED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -252,7 +272,7 @@ def slope_and_mask(
     steps = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32) * tl.div_rn(1.0, step)
     values = tl.load(gradient + offsets, mask=inside, other=0.0)
     between = (steps > low) & (steps < high)
-    slope = _rounded(steps, low, high) - tl.where(between, steps, 0.0)
+    slope = _rounded(steps, low, high, SIGNED) - tl.where(between, steps, 0.0)
     tl.store(slopes + offsets, slope * values.to(tl.float32), mask=inside)
     if MASKED:
         tl.store(result + offsets, tl.where(_saturates(steps, low, high), 0.0, values), mask=inside)
@@ -267,7 +287,7 @@ def round_weights(
     thresholds,
     pair_factor,
     ELEMENT: tl.constexpr,
-    MULTIPLIES: tl.constexpr,
+    CUDA: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Many weights at once, a channel each program: max|w|, more where neighbours ask for it, and all of it rounded.
@@ -287,7 +307,7 @@ def round_weights(
         index = begin + tl.arange(0, BLOCK)
         places = index // inner * inner * channels + index % inner
         values = tl.load(weight + places, mask=index < size, other=0.0).to(tl.float32)
-        sizes = tl.maximum(sizes, _size_bits(values, True))
+        sizes = tl.maximum(sizes, _size_bits(values))
     largest = tl.max(sizes, axis=0)
     if many > 0:
         sums = tl.zeros([BLOCK], tl.int32)
@@ -297,16 +317,16 @@ def round_weights(
             other = tl.load(neighbours + many + index, mask=index < many, other=0)
             total = tl.load(weight + first, mask=index < many, other=0.0).to(tl.float32)
             total += tl.load(weight + other, mask=index < many, other=0.0).to(tl.float32)
-            sums = tl.maximum(sums, _size_bits(total, True))
+            sums = tl.maximum(sums, _size_bits(total))
         widest = tl.max(sums, axis=0).to(tl.float32, bitcast=True) * pair_factor
         largest = tl.maximum(largest, widest.to(tl.int32, bitcast=True) & 0x7FFFFFFF)
     threshold = largest.to(tl.float32, bitcast=True)
     tl.store(thresholds + program, threshold)
-    step = _scale_of(threshold, high, True, MULTIPLIES)
+    step = _scale_of(threshold, high, True, CUDA)
     inverse = tl.div_rn(1.0, step)
     for begin in range(0, size, BLOCK):
         index = begin + tl.arange(0, BLOCK)
         places = index // inner * inner * channels + index % inner
         values = tl.load(weight + places, mask=index < size, other=0.0).to(tl.float32)
-        rounded = _rounded(values * inverse, low, high) * step
-        tl.store(result + places, _narrowed(rounded, result.dtype.element_ty), mask=index < size)
+        rounded = _rounded(values * inverse, low, high, True) * step
+        tl.store(result + places, _narrowed(rounded, result.dtype.element_ty, CUDA), mask=index < size)
