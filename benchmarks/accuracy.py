@@ -15,6 +15,10 @@ from those weights; OUT/MODEL gets the float weights, the int8 program, a log li
 From float weights in OUT, for each of several engines: ranges of 256 images, an epoch of 5,000, and all test images on the
 engine. ``--missing 1`` does what has no figures in OUT yet, so that the command can be given again after it was stopped;
 ``--only table`` prints what there is.
+
+    python benchmarks/accuracy.py --data-dir DIR --out OUT --models vit_tiny,swin_tiny --jobs 2 --epochs 40
+
+Transformers for small images, of torchvision's parts.
 """
 
 import json
@@ -28,7 +32,19 @@ from typing import Any
 import torch
 
 import quaver
-from cifar import OPTIONS, Images, accuracy, both_sets, deployed, in_parallel, load_weights, save_weights, train, zoo_model
+from cifar import (
+    OPTIONS,
+    TRANSFORMERS,
+    Images,
+    accuracy,
+    both_sets,
+    deployed,
+    in_parallel,
+    load_weights,
+    save_weights,
+    train,
+    zoo_model,
+)
 from measure import arguments, report
 
 warnings.filterwarnings("ignore", module="torch")
@@ -39,6 +55,7 @@ LEARNING_RATES = dict.fromkeys(MODELS, 0.1) | {
     **dict.fromkeys(("mobilenet_v1", "resnet20", "resnet56"), 0.2),
     **dict.fromkeys(("mobilenet_v3_large", "resnet50", "resnet101"), 0.1),
     **dict.fromkeys(("vgg16", "vgg19"), 0.02),  # without batch norm
+    **dict.fromkeys(TRANSFORMERS, 0.001),
 }
 # With quantizers, of that rate.
 QAT_LR = 0.1
@@ -78,7 +95,8 @@ class Run:
 
 def train_float(run: Run, data: Images, test: Images) -> None:
     start, model = time.time(), zoo_model(run.name, run.options)
-    train(model, data, run.options.epochs, LEARNING_RATES[run.name], bf16=run.options.bf16, on_epoch=run.log("float"))
+    how = {**optimizer_of(run.name), "bf16": run.options.bf16, "on_epoch": run.log("float")}
+    train(model, data, run.options.epochs, LEARNING_RATES[run.name], **how)
     save_weights(model, run.folder / "float.safetensors")
     figures = {"epochs": run.options.epochs, "float": accuracy(model, test), "float_top5": accuracy(model, test, 5)}
     run.note("float", **figures, float_top1=figures["float"], float_seconds=round(time.time() - start))
@@ -93,8 +111,14 @@ def trained_with_quantizers(
     qat = quaver.quant_aware(model, {"saturation_safe": safe, "target": options.target}, example_inputs=(example,))
     if options.calibrate:
         qat = quaver.calibrate(qat, [data[0][: options.calibrate]]).train()
-    train(qat, data, qat_epochs(options), QAT_LR * LEARNING_RATES[name], warm_up=0.05, bf16=options.bf16, on_epoch=on_epoch)
+    how = {**optimizer_of(name), "warm_up": 0.05, "bf16": options.bf16, "on_epoch": on_epoch}
+    train(qat, data, qat_epochs(options), QAT_LR * LEARNING_RATES[name], **how)
     return qat
+
+
+def optimizer_of(name: str) -> dict[str, Any]:
+    """Transformers are trained by AdamW, with the weight decay that is usual there."""
+    return {"adam": True, "weight_decay": 0.05} if name in TRANSFORMERS else {}
 
 
 def qat_epochs(options: Namespace) -> int:

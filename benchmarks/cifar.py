@@ -65,9 +65,30 @@ def both_sets(options: Namespace) -> tuple[Images, Images]:
 
 
 def zoo_model(name: str, options: Namespace) -> nn.Module:
-    """A model of the zoo as it starts."""
+    """A model of the zoo as it starts, or a transformer of torchvision's for small images."""
     torch.manual_seed(options.seed)
-    return build(name, num_classes=10, image_size=32).to(options.device, memory_format=torch.channels_last)
+    model = TRANSFORMERS[name]() if name in TRANSFORMERS else build(name, num_classes=10, image_size=32)
+    return model.to(options.device, memory_format=torch.channels_last)
+
+
+def vit_tiny() -> nn.Module:
+    """ViT-Tiny on patches of 4 pixels."""
+    from torchvision.models import VisionTransformer
+
+    sizes = {"num_layers": 12, "num_heads": 3, "hidden_dim": 192, "mlp_dim": 768}
+    return VisionTransformer(image_size=32, patch_size=4, num_classes=10, **sizes)  # type: ignore[no-any-return]
+
+
+def swin_tiny() -> nn.Module:
+    """Swin-Tiny on patches of 2 pixels, with windows of 4."""
+    from torchvision.models import SwinTransformer
+
+    sizes = {"embed_dim": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24], "window_size": [4, 4]}
+    return SwinTransformer(patch_size=[2, 2], stochastic_depth_prob=0.1, num_classes=10, **sizes)  # type: ignore[no-any-return]
+
+
+TRANSFORMERS: dict[str, Callable[[], nn.Module]] = {"vit_tiny": vit_tiny, "swin_tiny": swin_tiny}
+"""They are trained by AdamW."""
 
 
 def save_weights(model: nn.Module, file: Path) -> None:

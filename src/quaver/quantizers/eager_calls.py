@@ -33,4 +33,4 @@ def is_plain(x: Tensor) -> bool:
 def in_a_row(x: Tensor) -> Tensor:
     """``x``, or a copy of it that leaves no gaps in memory, so that its values can be counted off."""
     dense = x.is_contiguous() or (x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last))
-    return x if dense else x.clone()
+    return x if dense else x.detach().clone()

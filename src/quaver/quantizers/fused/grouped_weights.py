@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -89,7 +90,7 @@ def rounded(
 
     The largest of a channel lies on the largest integer: nothing saturates, and gradients pass as they are.
     """
-    rows = [in_a_row(weight.detach()) for weight in weights]
+    rows = [in_a_row(weight) for weight in weights]
     table = _table(tuple(map(_place, quantizers, rows)), rows[0].device)
     result = rows[0].new_empty(table.starts[-1], dtype=dtype)
     thresholds = torch.empty(table.channels[-1], device=result.device)
@@ -108,10 +109,10 @@ def rounded(
         next(iter(factors), 0.0),
         *constants,
     )
-    values = []
-    for index, (quantizer, row) in enumerate(zip(quantizers, rows, strict=True)):
-        quantizer._buffers["last"] = thresholds[table.channels[index] : table.channels[index + 1]]
-        values.append(result.as_strided(row.shape, row.stride(), table.starts[index]))
+    many = [stop - start for start, stop in pairwise(table.channels)]
+    for quantizer, last in zip(quantizers, thresholds.split(many), strict=True):
+        quantizer._buffers["last"] = last
+    values = [result.as_strided(row.shape, row.stride(), start) for row, start in zip(rows, table.starts, strict=False)]
     if across_processes():  # each gradient when it is there: others wait for it
         return [_StraightThrough.apply([value], weight)[0] for value, weight in zip(values, weights, strict=True)]  # type: ignore[no-untyped-call]
     return list(_StraightThrough.apply(values, *weights))  # type: ignore[no-untyped-call]

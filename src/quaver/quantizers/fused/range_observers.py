@@ -46,7 +46,7 @@ def observed_scale(quantizer: Quantizer, x: Tensor, tensor: int, clamp: Clamp | 
     if quantizer.scratch is None or quantizer.scratch.device != x.device:
         quantizer.scratch = torch.zeros(2, dtype=torch.int32, device=x.device)
     return observe(
-        in_a_row(x.detach()),
+        in_a_row(x),
         (first, second),
         quantizer.scratch,
         nonfinite,
