@@ -280,3 +280,38 @@ def test_a_layer_reads_a_constant_as_its_integers(tmp_path):
 
     assert result.passed
     assert "equal at all" in str(result)
+
+
+def table(net, x):
+    """A table of positions that is not repeated for each image."""
+    rows = torch.arange(x.shape[2], dtype=torch.float32)
+    places = torch.stack([rows[:, None] + rows, rows[:, None] - rows])[None]
+    return net.first(x) + net.second(places).relu()
+
+
+def sequence(net, x):
+    """Images in the second dimension, as recurrent networks and `nn.MultiheadAttention` have them."""
+    return net.last(net.inner(x.flatten(2).permute(2, 0, 1)).relu()).permute(1, 0, 2)
+
+
+def windows(net, x):
+    """Four strips of each image, one behind the other."""
+    strips = x.unflatten(3, (4, 4)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+    return net.last(net.inner(strips).relu()).unflatten(0, (-1, 4))
+
+
+BATCHES = {
+    "the same for all images": lambda: Steps(table, first=nn.Conv2d(3, 4, 1), second=nn.Conv2d(2, 4, 1)),
+    "images in another dimension": lambda: Steps(sequence, inner=nn.Linear(3, 8), last=nn.Linear(8, 4)),
+    "several of each image": lambda: Steps(windows, inner=nn.Conv2d(3, 8, 1), last=nn.Conv2d(8, 4, 1)),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_images_are_put_together_where_they_lie_in_a_tensor(name, tmp_path):
+    program = mobile(BATCHES[name])
+
+    result = quaver.verify(program, quaver.export(program, tmp_path, target="litert"), [noise()])
+
+    assert result.passed
+    assert "equal at all" in str(result)
