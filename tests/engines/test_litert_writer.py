@@ -136,14 +136,13 @@ def test_every_integer_inside_is_the_simulations(name, tmp_path):
     assert np.abs(output - expected).max() <= 1e-6 * np.abs(expected).max()  # a softmax in float ends one of them
 
 
+def wrong_bias(t, node, steps, right=layers.bias_of):
+    bias = right(t, node, steps)
+    return t.constant(bias.array + 40, bias.grid)
+
+
 def test_a_wrong_integer_would_be_seen(tmp_path, monkeypatch):
-    right = layers.bias_of
-
-    def wrong(t, node, steps):
-        bias = right(t, node, steps)
-        return t.constant(bias.array + 40, bias.grid)
-
-    monkeypatch.setattr(layers, "bias_of", wrong)
+    monkeypatch.setattr(layers, "bias_of", wrong_bias)
 
     with pytest.raises(EngineError, match="is not what the program computes"):
         quaver.export(mobile(lambda: between(nn.ReLU())), tmp_path, target="litert")
@@ -315,3 +314,36 @@ def test_images_are_put_together_where_they_lie_in_a_tensor(name, tmp_path):
 
     assert result.passed
     assert "equal at all" in str(result)
+
+
+class Joined(nn.Module):
+    """One layer for queries, keys and values, of which the keys have no bias (EVA, BEiT)."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(3, 12, bias=False), nn.Linear(12, 4)
+        self.queries, self.values = nn.Parameter(torch.randn(4)), nn.Parameter(torch.randn(4))
+        self.register_buffer("keys", torch.zeros(4))
+
+    def forward(self, x):
+        bias = torch.cat([self.queries, self.keys, self.values])
+        return self.last(F.linear(x.flatten(2).mT, self.layer.weight, bias).relu())
+
+
+def test_a_bias_may_be_computed_from_parameters(tmp_path):
+    program = mobile(Joined)
+
+    result = quaver.verify(program, quaver.export(program, tmp_path, target="litert"), [noise()])
+
+    assert "2 of 2 convolutions and linear layers in int8" in str(program)
+    assert "equal at all" in str(result)
+
+
+def test_a_wrong_integer_is_told_however_tensors_lie_in_memory(tmp_path, monkeypatch):
+    program = mobile(  # the file's images have their channels last, and a view asks for the order that they have here
+        lambda: Steps(lambda s, x: s.b(s.a(x).relu().view(len(x), -1)), a=nn.Conv2d(3, 4, 3), b=nn.Linear(784, 4))
+    )
+    monkeypatch.setattr(layers, "bias_of", wrong_bias)
+
+    with pytest.raises(EngineError, match=r"'relu': \d+ of 6272 integers differ"):
+        quaver.export(program, tmp_path, target="litert")
