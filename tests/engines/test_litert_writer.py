@@ -119,10 +119,28 @@ PATTERNS = {
         b=nn.Linear(128, 16),
         c=nn.Linear(16, 5),
     ),
+    "along a line": lambda: between(
+        nn.Flatten(2),
+        nn.Conv1d(8, 8, 9, 2, 4),
+        nn.ReLU(),
+        nn.Conv1d(8, 16, 3, padding="same", dilation=2, groups=8),
+        nn.BatchNorm1d(16),
+        nn.ReLU6(),
+        nn.Conv1d(16, 8, 1, groups=2),
+        nn.Unflatten(2, (8, 16)),
+    ),
     "linear of the last dimension": lambda: Steps(
         lambda s, x: s.b(s.a(x).flatten(2).transpose(1, 2)).softmax(-1), a=nn.Conv2d(3, 8, 4, 4), b=nn.Linear(8, 6)
     ),
 }
+
+
+def test_a_convolution_along_a_line_is_one_in_int8():
+    torch.manual_seed(0)
+    program = mobile_program(PATTERNS["along a line"](), (8, 3, 16, 16), {"target": "litert"})
+
+    assert "5 of 5 convolutions and linear layers in int8" in str(program)
+    assert ops_in(serialized(program, {})).count("DEQUANTIZE") == 1  # of the result
 
 
 @pytest.mark.parametrize("name", PATTERNS)
