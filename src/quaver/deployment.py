@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from quaver.engines import ENGINES, mobile_engine
+from quaver.engines import DEFAULT, ENGINES, Engine, mobile_engine
 from quaver.errors import ConversionError, EngineError, QuaverWarning, StageError
 from quaver.export import export_each
 from quaver.files import write_atomically, writing
@@ -55,10 +55,23 @@ def write_tree(
     return written
 
 
-def write_float_model(program: Program, folder: str | Path) -> list[Path]:
-    """Write ``fp32/``: a float program for the engines that run ``int8/``, to be measured beside it."""
+def write_float_model(
+    program: Program, folder: str | Path, engine: Engine = DEFAULT, *, left_out: Callable[[str], None] = warn
+) -> list[Path]:
+    """Write ``fp32/``: a float program for the engines that run ``int8/``, to be measured beside it.
+
+    Where int8 is made for another ``engine`` that reads a file of its own (``model.tflite``), there is one for that, too;
+    ``left_out`` is told why if it has no words for the program.
+    """
     place = Path(folder) / "fp32"
-    written = export_each(program, {name: place / file.name for name, file in _files_in(Path(folder) / "int8").items()})
+    files = {name: place / file.name for name, file in _files_in(Path(folder) / "int8").items()}
+    written = export_each(program, files)
+    own = place / engine.file_in(Path(folder)).name
+    if engine.can_write and own not in written:
+        try:
+            written += export_each(program, {engine.name: own})
+        except EngineError as error:
+            left_out(f"{own} is left out: {error}")
     _explain(place, FP32_IS)
     return written
 
@@ -69,8 +82,9 @@ computes, on PyTorch (quaver.load, quaver test). It is not the float model that 
 and quaver quantize leave that one in ../fp32, for the testers and for quaver bench --float.
 """
 FP32_IS = """\
-This is the float model, as it was before quantization, for the engines that run ../int8: what int8 is measured against
-(quaver test, the C++ tester, quaver bench ../int8 --float .). Its weights for training are in ../fp32.safetensors.
+This is the float model, as it was before quantization, for the engines that run ../int8, and for the one that int8 was
+made for: what int8 is measured against (quaver test, the C++ tester, quaver bench ../int8 --float ., and for model.tflite
+or model.pte quaver bench ../mobile --float .). Its weights for training are in ../fp32.safetensors.
 """
 
 

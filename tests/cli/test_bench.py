@@ -67,6 +67,29 @@ def test_of_a_folder_with_several_files_each_engine_runs_its_own(place):
     assert sorted(baselines) == [("fp32/model.onnx", "onnxruntime"), ("fp32/model.xml", "openvino")]
 
 
+def test_a_folder_with_several_files_is_measured_by_its_first_and_the_others_are_said(place):
+    shutil.copytree("int8", "both")
+    shutil.copytree("int8_ir", "both", dirs_exist_ok=True)
+
+    done = bench("both", "--batch-sizes", "1", "--json", "figures.json")
+
+    with open("figures.json") as file:
+        assert who(json.load(file)["latencies"]) == [("both/model.xml", "openvino", 1)]
+    said = "both/model.xml is measured. model.onnx is there, too: name it, or its engine (--engines onnxruntime)."
+    assert said in " ".join(done.stdout.split())
+
+
+def test_each_engine_that_was_named_runs_its_own_file_of_a_folder(place):
+    shutil.copytree("int8", "both")
+    shutil.copytree("int8_ir", "both", dirs_exist_ok=True)
+
+    found = figures("both", "--engines", "onnxruntime,openvino", "--batch-sizes", "1")
+    only = figures("both", "--engines", "onnxruntime", "--batch-sizes", "1")
+
+    assert who(found["latencies"]) == [("both/model.onnx", "onnxruntime", 1), ("both/model.xml", "openvino", 1)]
+    assert who(only["latencies"]) == [("both/model.onnx", "onnxruntime", 1)]
+
+
 def test_float_and_int8_are_measured_at_every_batch_size_and_float_on_every_engine_that_reads_it(place):
     found = figures("int8_ir", "--float", "float", "--batch-sizes", "1,3")
 

@@ -76,6 +76,19 @@ OPS["an edge repeated, and the other end"] = lambda x: F.pad(F.pad(x, (1, 2, 0, 
 OPS["cut by padding"] = lambda x: F.pad(x, (-1, 2, 3, -2))
 OPS["folded"] = lambda x: F.fold(F.unfold(x, 3, padding=1, stride=2), (6, 6), 3, padding=1, stride=2)
 OPS["truths"] = lambda x: ((x > 0) & (x < 1) | ~(x > -1)).float()
+OPS["truths as numbers"] = lambda x: x * (x.abs() < 1) + (x > 0)
+OPS["whole numbers"] = lambda x: x + (x.argmax(1, keepdim=True) + 1) * 2 + x.argmax(1, keepdim=True) / 3
+
+
+def filled(x):
+    """A tensor whose planes are assigned one by one."""
+    y = torch.zeros(len(x), 6, 6, 3)
+    for place in range(3):
+        y[:, :, :, place] = x[:, place] * place
+    return y
+
+
+OPS["filled"] = filled
 OPS["places kept"] = lambda x: x.argmax(1, keepdim=True).float() + x
 OPS["a constant of the model"] = lambda x: torch.einsum("nchw,cd->ndhw", x, torch.arange(8.0).view(4, 2))
 

@@ -119,10 +119,28 @@ PATTERNS = {
         b=nn.Linear(128, 16),
         c=nn.Linear(16, 5),
     ),
+    "along a line": lambda: between(
+        nn.Flatten(2),
+        nn.Conv1d(8, 8, 9, 2, 4),
+        nn.ReLU(),
+        nn.Conv1d(8, 16, 3, padding="same", dilation=2, groups=8),
+        nn.BatchNorm1d(16),
+        nn.ReLU6(),
+        nn.Conv1d(16, 8, 1, groups=2),
+        nn.Unflatten(2, (8, 16)),
+    ),
     "linear of the last dimension": lambda: Steps(
         lambda s, x: s.b(s.a(x).flatten(2).transpose(1, 2)).softmax(-1), a=nn.Conv2d(3, 8, 4, 4), b=nn.Linear(8, 6)
     ),
 }
+
+
+def test_a_convolution_along_a_line_is_one_in_int8():
+    torch.manual_seed(0)
+    program = mobile_program(PATTERNS["along a line"](), (8, 3, 16, 16), {"target": "litert"})
+
+    assert "5 of 5 convolutions and linear layers in int8" in str(program)
+    assert ops_in(serialized(program, {})).count("DEQUANTIZE") == 1  # of the result
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -136,14 +154,13 @@ def test_every_integer_inside_is_the_simulations(name, tmp_path):
     assert np.abs(output - expected).max() <= 1e-6 * np.abs(expected).max()  # a softmax in float ends one of them
 
 
+def wrong_bias(t, node, steps, right=layers.bias_of):
+    bias = right(t, node, steps)
+    return t.constant(bias.array + 40, bias.grid)
+
+
 def test_a_wrong_integer_would_be_seen(tmp_path, monkeypatch):
-    right = layers.bias_of
-
-    def wrong(t, node, steps):
-        bias = right(t, node, steps)
-        return t.constant(bias.array + 40, bias.grid)
-
-    monkeypatch.setattr(layers, "bias_of", wrong)
+    monkeypatch.setattr(layers, "bias_of", wrong_bias)
 
     with pytest.raises(EngineError, match="is not what the program computes"):
         quaver.export(mobile(lambda: between(nn.ReLU())), tmp_path, target="litert")
@@ -280,3 +297,71 @@ def test_a_layer_reads_a_constant_as_its_integers(tmp_path):
 
     assert result.passed
     assert "equal at all" in str(result)
+
+
+def table(net, x):
+    """A table of positions that is not repeated for each image."""
+    rows = torch.arange(x.shape[2], dtype=torch.float32)
+    places = torch.stack([rows[:, None] + rows, rows[:, None] - rows])[None]
+    return net.first(x) + net.second(places).relu()
+
+
+def sequence(net, x):
+    """Images in the second dimension, as recurrent networks and `nn.MultiheadAttention` have them."""
+    return net.last(net.inner(x.flatten(2).permute(2, 0, 1)).relu()).permute(1, 0, 2)
+
+
+def windows(net, x):
+    """Four strips of each image, one behind the other."""
+    strips = x.unflatten(3, (4, 4)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+    return net.last(net.inner(strips).relu()).unflatten(0, (-1, 4))
+
+
+BATCHES = {
+    "the same for all images": lambda: Steps(table, first=nn.Conv2d(3, 4, 1), second=nn.Conv2d(2, 4, 1)),
+    "images in another dimension": lambda: Steps(sequence, inner=nn.Linear(3, 8), last=nn.Linear(8, 4)),
+    "several of each image": lambda: Steps(windows, inner=nn.Conv2d(3, 8, 1), last=nn.Conv2d(8, 4, 1)),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_images_are_put_together_where_they_lie_in_a_tensor(name, tmp_path):
+    program = mobile(BATCHES[name])
+
+    result = quaver.verify(program, quaver.export(program, tmp_path, target="litert"), [noise()])
+
+    assert result.passed
+    assert "equal at all" in str(result)
+
+
+class Joined(nn.Module):
+    """One layer for queries, keys and values, of which the keys have no bias (EVA, BEiT)."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(3, 12, bias=False), nn.Linear(12, 4)
+        self.queries, self.values = nn.Parameter(torch.randn(4)), nn.Parameter(torch.randn(4))
+        self.register_buffer("keys", torch.zeros(4))
+
+    def forward(self, x):
+        bias = torch.cat([self.queries, self.keys, self.values])
+        return self.last(F.linear(x.flatten(2).mT, self.layer.weight, bias).relu())
+
+
+def test_a_bias_may_be_computed_from_parameters(tmp_path):
+    program = mobile(Joined)
+
+    result = quaver.verify(program, quaver.export(program, tmp_path, target="litert"), [noise()])
+
+    assert "2 of 2 convolutions and linear layers in int8" in str(program)
+    assert "equal at all" in str(result)
+
+
+def test_a_wrong_integer_is_told_however_tensors_lie_in_memory(tmp_path, monkeypatch):
+    program = mobile(  # the file's images have their channels last, and a view asks for the order that they have here
+        lambda: Steps(lambda s, x: s.b(s.a(x).relu().view(len(x), -1)), a=nn.Conv2d(3, 4, 3), b=nn.Linear(784, 4))
+    )
+    monkeypatch.setattr(layers, "bias_of", wrong_bias)
+
+    with pytest.raises(EngineError, match=r"'relu': \d+ of 6272 integers differ"):
+        quaver.export(program, tmp_path, target="litert")

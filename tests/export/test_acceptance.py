@@ -1,5 +1,7 @@
 """The trial of a file after export keeps nobody from a file that is right, and lets no file pass that is wrong."""
 
+import importlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -203,3 +205,22 @@ def test_outputs_lost_in_noise_are_refused_where_nothing_else_is_seen(small, tmp
 
     with pytest.raises(EngineError, match=r"signal-to-noise ratio of 9\.0 dB"):
         quaver.export(small, tmp_path)
+
+
+@pytest.mark.parametrize(("limit", "sizes"), [(0, [1, 1, 1, 1]), (2**29, [4])])
+def test_inputs_are_compared_one_by_one_where_a_network_has_many_integers_inside(limit, sizes, tmp_path, monkeypatch):
+    program = made(lambda s, x: s.a(s.stem(x)), stem=conv(), a=plain())
+    add, seen = Comparison.add, []
+
+    def counted(self, *tensors, **options):
+        seen.append(len(tensors[0]))
+        return add(self, *tensors, **options)
+
+    acceptance = importlib.import_module("quaver.export.acceptance")
+    monkeypatch.setattr(acceptance, "LARGE", 1)
+    monkeypatch.setattr(acceptance, "HUGE", limit, raising=False)
+    monkeypatch.setattr(Comparison, "add", counted)
+
+    quaver.export(program, tmp_path)
+
+    assert seen == sizes

@@ -118,16 +118,27 @@ def test_a_product_rounds_ties_to_even():
 def test_a_mean_sums_integers_and_rounds_once():
     x = torch.tensor([[[[1.0, 2.0], [2.0, 1.0]], [[3.0, 3.0], [4.0, 4.0]]]])
 
-    result = arithmetic.mean(x, 1.0, [2, 3], True, WIDE)
+    result = arithmetic.mean(x, 1.0, (0, 0), [2, 3], True, WIDE)
 
     assert result.flatten().tolist() == [2, 4]  # of 1.5 and 3.5
     assert result.shape == (1, 2, 1, 1)
 
 
+@pytest.mark.parametrize(("zeros", "expected"), [((-128, -128), 8), ((0, 0), 9)])
+def test_a_mean_takes_the_zero_point_out_in_float32(zeros, expected):
+    x = torch.zeros(1, 1, 14, 14)
+    x.view(-1)[:179] = 1.0
+    output = Output(0.0018936097621917725, 0, 255)  # of RegNetY-400MF: the mean is 8.50003 steps
+
+    result = arithmetic.mean(x, 0.017624378204345703, zeros, [2, 3], True, output)
+
+    assert result.item() == expected  # LiteRT 2.3 and ExecuTorch 1.4
+
+
 def test_a_mean_over_other_axes_is_one_in_float():
     x = torch.arange(8.0).view(1, 2, 4)
 
-    assert arithmetic.mean(x, 0.5, [1], False, WIDE).tolist() == [[1, 2, 2, 2]]  # of 1, 1.5, 2, 2.5
+    assert arithmetic.mean(x, 0.5, (0, 0), [1], False, WIDE).tolist() == [[1, 2, 2, 2]]  # of 1, 1.5, 2, 2.5
 
 
 def test_an_average_pool_counts_its_padding():
@@ -140,12 +151,12 @@ def test_an_average_pool_counts_its_padding():
 def test_an_adaptive_pool_is_a_mean_or_a_plain_pool(size, expected):
     x = torch.arange(16.0).view(1, 1, 4, 4)  # averages 7.5, and 2.5, 4.5, 10.5, 12.5
 
-    assert arithmetic.adaptive_average(x, 1.0, size, WIDE).flatten().tolist() == expected
+    assert arithmetic.adaptive_average(x, 1.0, (0, 0), size, WIDE).flatten().tolist() == expected
 
 
 def test_an_adaptive_pool_with_windows_of_different_sizes_is_one_in_float():
     x = torch.arange(25.0).view(1, 1, 5, 5)
 
-    result = arithmetic.adaptive_average(x, 1.0, [2, 2], WIDE)
+    result = arithmetic.adaptive_average(x, 1.0, (0, 0), [2, 2], WIDE)
 
     assert torch.equal(result, torch.nn.functional.adaptive_avg_pool2d(x, 2).round())

@@ -77,7 +77,7 @@ def run_bench(
     streams: int | None = None,
 ) -> dict[str, Any]:
     """Measure, show on the console, and give the record that ``--json`` writes."""
-    contenders = [contender for path in artefacts for contender in _contenders(path, wanted or [])]
+    contenders = [contender for path in artefacts for contender in _rivals(console, path, wanted or [])]
     contenders += [contender for path in float_models for contender in _baselines(path, wanted or _installed())]
     for contender in contenders:
         tried(contender.path, PACKAGES[contender.engine])
@@ -155,14 +155,37 @@ def _baselines(model: Path, engines: list[str]) -> list[Contender]:
             f"--float {model}: holds a program for PyTorch and no file for an engine; float/ of a conversion is the int8 "
             f"model. The float one is in {model.parent / 'fp32'}, where quaver train and quaver quantize write it."
         )
+    return _each_its_own(model, engines, is_float=True)
+
+
+def _rivals(console: Console, model: Path, engines: list[str]) -> list[Contender]:
+    """A model on the engines that were named; on its own where none were, and of a folder with several files, the first."""
+    if engines:
+        return _each_its_own(model, engines)
+    file, *others = _files_of(model)
+    for other in others:
+        package = engine_of(other, {}).package
+        console.print(
+            f"{file} is measured. {other.name} is there, too: name it, or its engine (--engines {package}).", markup=False
+        )
+    return _contenders(file, [])
+
+
+def _files_of(model: Path) -> list[Path]:
+    """A model's file, or those of a folder that holds it for several engines."""
     file = find(model)
     beside = [file.with_suffix(suffix) for suffix in suffixes()] if model.is_dir() else []
-    files = [file, *(other for other in beside if other.is_file())]
+    return [file, *(other for other in beside if other.is_file() and other != file)]
+
+
+def _each_its_own(model: Path, engines: list[str], *, is_float: bool = False) -> list[Contender]:
+    """A model on each of the engines that reads it; of a folder with several files, on each its own."""
+    files = _files_of(model)
     readers = {name: [path for path in files if path.suffix in PACKAGES[name].reads] for name in engines}
-    baselines = [
-        contender for name, read in readers.items() if read for contender in _contenders(read[0], [name], is_float=True)
+    found = [
+        contender for name, read in readers.items() if read for contender in _contenders(read[0], [name], is_float=is_float)
     ]
-    return baselines or _contenders(file, engines, is_float=True)
+    return found or _contenders(files[0], engines, is_float=is_float)
 
 
 def _contenders(path: Path, engines: list[str], *, is_float: bool = False) -> list[Contender]:

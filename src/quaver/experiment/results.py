@@ -57,13 +57,13 @@ def int8_report(components: Components, folder: RunFolder, before: Trained, afte
 
 def _float_model(components: Components, folder: RunFolder) -> list[str]:
     """Write the float model of a run from the weights it left; what keeps it from being written, in words."""
-    model = components.model()
+    model, left_out = components.model(), list[str]()
     load_weights(model, folder.fp32)
     try:
-        write_float_model(components.captured(model), folder.path)
+        write_float_model(components.captured(model), folder.path, components.engine, left_out=left_out.append)
     except EngineError as error:  # what was trained is not lost for want of something to compare it with
         return [f"fp32/ is left out: {error}"]
-    return []
+    return left_out
 
 
 def _target(components: Components, before: Trained, after: Trained) -> dict[str, Any]:

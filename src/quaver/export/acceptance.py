@@ -23,24 +23,33 @@ from quaver.runtime import Runner
 MANY, FEW = 8, 4
 LARGE = 2**16
 """Inputs to run: many, or few where one has more numbers than this."""
+HUGE = 2**29
+"""Integers inside a network, of all these inputs: more than this, and they are compared one input after the other. Some five
+copies are held at once, the program's and the engine's, in float32."""
 
 
 def compare(program: Program, file: Path, engine: Engine, run: Runner, image: ImageInput | None = None) -> dict[str, Any]:
     """Run both on the same inputs; refuse a file that computes something else at any tensor that the engine shows."""
     comparison = Comparison(program, file, engine, run, Allowed(), all_shortcuts=False, image=image)
-    inputs, simulated = with_numbers(comparison, inputs_for(program) if image is None else [bytes_for(program, image)])
-    if not all(map(len, inputs)):
+    batches = []
+    for tried in as_many_as_fit(comparison, inputs_for(program) if image is None else [bytes_for(program, image)]):
+        inputs, simulated = with_numbers(comparison, tried)
+        if all(map(len, inputs)):
+            batches.append(inputs)
+            try:
+                comparison.add(*inputs, simulated=simulated)
+            except InputError as error:
+                raise EngineError(f"export: {error} Nothing was written.") from error
+    if not batches:
         warn("it was not compared, for the program gives NaN or Inf for all inputs that were tried.")
         return {"engine": run.engine, "tensors": 0}
-    try:
-        comparison.add(*inputs, simulated=simulated)
-    except InputError as error:
-        raise EngineError(f"export: {error} Nothing was written.") from error
     failures = comparison.failures()
     if failures and saturates_here(program, engine):
         warn(f"its weights are of full range, and this processor saturates: {failures[0]}.")
     elif (
-        failures and comparison.clear_failures() and (clear := _looked_at_closely(program, file, engine, run, inputs, image))
+        failures
+        and comparison.clear_failures()
+        and (clear := _looked_at_closely(program, file, engine, run, batches, image))
     ):
         raise EngineError(
             f"export: what {run.engine} computes from the file is not what the program computes: {_first_of(clear)} "
@@ -60,11 +69,12 @@ def compare(program: Program, file: Path, engine: Engine, run: Runner, image: Im
 
 
 def _looked_at_closely(
-    program: Program, file: Path, engine: Engine, run: Runner, inputs: list[Tensor], image: ImageInput | None
+    program: Program, file: Path, engine: Engine, run: Runner, batches: list[list[Tensor]], image: ImageInput | None
 ) -> list[str]:
     """What is clearly wrong where every shortcut is asked for, and what follows is computed from the engine's own."""
     comparison = Comparison(program, file, engine, run, Allowed(), engines_shortcuts=True, image=image)
-    comparison.add(*inputs)
+    for inputs in batches:
+        comparison.add(*inputs)
     return comparison.clear_failures()
 
 
@@ -107,6 +117,17 @@ def bytes_for(program: Program, image: ImageInput) -> Tensor:
     planes = np.stack([generator.permutation(values) for _ in range(image.channels)], axis=1).astype(np.uint8)
     images_nchw = np.moveaxis(planes.reshape(count, pixels, -1), 2, 1).reshape(count, *sizes)
     return torch.from_numpy(np.ascontiguousarray(np.moveaxis(images_nchw, 1, image.axis)))
+
+
+def as_many_as_fit(comparison: Comparison, inputs: list[Tensor]) -> list[list[Tensor]]:
+    """Inputs as one batch, or each by itself where a network has too many integers inside for that."""
+    is_free = all(leaf.shape[0] is None for leaf in comparison.simulation.program.signature.tensors if leaf.shape)
+    count = len(inputs[0]) if inputs and inputs[0].dim() else 0
+    if not is_free or count > FEW:
+        return [inputs]
+    pieces = [[tensor[place : place + 1] for tensor in inputs] for place in range(count)]
+    integers = comparison.simulation.run(*comparison.prepared(*pieces[0])).integers
+    return pieces if count * sum(whole.size for whole in integers.values()) > HUGE else [inputs]
 
 
 def with_numbers(comparison: Comparison, inputs: list[Tensor]) -> tuple[list[Tensor], Simulated | None]:

@@ -179,7 +179,7 @@ class Comparison:
                 self.tensors[name].add(integers[name], whole)
             self._count_outputs(outputs, deployed, outputs, deployed)
             return outputs, deployed
-        given = {name: whole for name, whole in shown.items() if name not in self.simulated_best}
+        given = {name: laid_as(whole, integers[name]) for name, whole in shown.items() if name not in self.simulated_best}
         behind_outputs, behind = self.simulation.run_behind(given, self.inside.dropped, *prepared)
         for name, whole in shown.items():
             excess = _excess(integers[name], behind[name], whole) if self.is_held else None
@@ -288,6 +288,13 @@ class _Counts:
         return LayerDifference(
             name, self.size, self.differ, largest, exact, self.beyond, self.farthest, self.not_finite, is_output
         )
+
+
+def laid_as(values: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:
+    """A tensor that lies in memory as another does: a graph may view its dimensions as others, and so as they lie."""
+    laid = np.empty_like(like, values.dtype)
+    laid[...] = values
+    return laid
 
 
 def _finite(values: NDArray[Any]) -> NDArray[Any]:

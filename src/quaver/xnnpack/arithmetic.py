@@ -24,12 +24,19 @@ def added(x: Tensor, y: Tensor, x_scale: float, y_scale: float, output: Output) 
     return (total >> shift).clamp_(output.low, output.high).float()
 
 
-def mean(x: Tensor, scale: float, dims: list[int], keepdim: bool, output: Output) -> Tensor:
-    """A mean over height and width of a batch of images; over anything else, it is computed in float."""
+def mean(x: Tensor, scale: float, zeros: tuple[int, int], dims: list[int], keepdim: bool, output: Output) -> Tensor:
+    """A mean over height and width of a batch of images; over anything else, it is computed in float.
+
+    XNNPACK adds the integers as they are stored, and takes their zero point out in float32, where some ten-thousandths
+    of a step are lost. ``zeros`` are the zero points of what comes and of what goes.
+    """
     if x.dim() != 4 or sorted(dim % 4 for dim in dims) != [2, 3]:
         return fixed_integers(x.mean(dims, keepdim) * scale, *output)
-    count = x.shape[2] * x.shape[3]
-    return output.of(x.sum(dims, keepdim), single(single(scale / output.scale) / count))
+    (zero_in, zero_out), count = zeros, x.shape[2] * x.shape[3]
+    factor = single(single(scale / output.scale) * single(1 / count))
+    shift = single(zero_out - single(single(zero_in * count) * factor))
+    stored = (x.sum(dims, keepdim, dtype=torch.float64) + zero_in * count).float()
+    return (stored * factor + shift).round_().sub_(zero_out).clamp_(output.low, output.high)
 
 
 def average(
@@ -40,10 +47,10 @@ def average(
     return output.of(total, single(single(scale * single(1 / divisor)) / output.scale))
 
 
-def adaptive_average(x: Tensor, scale: float, size: list[int], output: Output) -> Tensor:
+def adaptive_average(x: Tensor, scale: float, zeros: tuple[int, int], size: list[int], output: Output) -> Tensor:
     """An average pool to images of a size: a mean, or a plain pool, or, where the windows differ, computed in float."""
     if size == [1, 1]:
-        return mean(x, scale, [-2, -1], True, output)
+        return mean(x, scale, zeros, [-2, -1], True, output)
     kernel = equal_windows(x, size)
     if kernel is None:
         return fixed_integers(torch.ops.aten.adaptive_avg_pool2d(x, size) * scale, *output)

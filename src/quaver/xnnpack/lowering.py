@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from quaver.graph.nodes import Facts, argument, facts, is_dequantize, is_stored, packet
+from quaver.graph.nodes import Facts, argument, facts, is_dequantize, is_quantize, is_stored, packet
 from quaver.graph.patterns import is_rounded, on_integers, pool_window, two
 from quaver.int8 import requantize
 from quaver.int8.kernels import fixed_integers
@@ -37,6 +37,15 @@ def pool_of(node: fx.Node) -> tuple[list[int], list[int], list[int], int] | None
     return kernel, stride, padding, argument(node, "divisor_override") or math.prod(kernel)
 
 
+def zero_points(node: fx.Node) -> tuple[int, int]:
+    """Those of the integers that an op reads, and of those that its result is rounded to, behind a clamp or not."""
+    source: Any = node.args[0]
+    (reader,) = node.users
+    while not is_quantize(reader):
+        (reader,) = reader.users
+    return source.args[2], reader.args[2]  # type: ignore[return-value]
+
+
 class XNNPACKLowering(RequantizingLowering):
     """Convolutions, sums and products, each rounded once, by the kernels named here."""
 
@@ -65,9 +74,10 @@ class XNNPACKLowering(RequantizingLowering):
         if name == "avg_pool2d" and (pool := pool_of(node)) is not None:
             return self.call(self.average, x, x_scale, *pool, output)
         if name == "adaptive_avg_pool2d":
-            return self.call(self.adaptive_average, x, x_scale, two(node.args[1]), output)
+            return self.call(self.adaptive_average, x, x_scale, zero_points(node), two(node.args[1]), output)
         if name == "mean" and argument(node, "dim") is not None:
-            return self.call(self.mean, x, x_scale, list(argument(node, "dim")), argument(node, "keepdim"), output)
+            dims, keepdim = list(argument(node, "dim")), argument(node, "keepdim")
+            return self.call(self.mean, x, x_scale, zero_points(node), dims, keepdim, output)
         return None
 
 

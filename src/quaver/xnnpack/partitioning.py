@@ -31,7 +31,7 @@ from quaver.int8.kernels import fixed_integers
 from quaver.int8.requantize import fitted
 from quaver.operators import packets_of
 from quaver.passes.quantized_ops import pair, quantized
-from quaver.program.views import read
+from quaver.program.views import value_of
 from quaver.xnnpack.lowering import pool_of, weight_in_int8
 
 aten = torch.ops.aten
@@ -141,10 +141,13 @@ def spell_out_weight(module: fx.GraphModule, node: fx.Node) -> None:
         values = weight.target(integers, scale, *rest)  # type: ignore[operator]
         node.replace_input_with(weight, constant(module, f"{node.name}_float", values))
         return
-    axis, bias = int(packet(node) == "conv_transpose2d"), value_of(module, argument(node, "bias"))
+    axis, given = int(packet(node) == "conv_transpose2d"), argument(node, "bias")
+    bias = value_of(module, given)
     steps = torch.as_tensor(scale, dtype=torch.float32).expand(integers.shape[axis])
     if bias is not None:
         integers, steps = fitted(integers.float(), steps, bias, node.args[0].args[1], axis)  # type: ignore
+    if bias is not None and given.op != "get_attr":  # put together from parameters, as of queries, keys and values
+        node.replace_input_with(given, constant(module, f"{node.name}_bias", bias))
     whole = quantized.dequantize_per_channel.default
     arguments = (
         constant(module, f"{node.name}_weight", integers.to(torch.int8)),
@@ -250,11 +253,6 @@ def constant(module: fx.GraphModule, name: str, value: Tensor) -> fx.Node:
     node = module.graph.get_attr(name)
     node.meta = notes_of(value)
     return node
-
-
-def value_of(module: fx.GraphModule, value: Any) -> Any:
-    """An argument of an op, as it will be: tensors of the module are read."""
-    return read(module, str(value.target)) if isinstance(value, fx.Node) else value
 
 
 _REWRITES: tuple[tuple[Collection[str], Callable[[fx.GraphModule, fx.Node], None]], ...] = (

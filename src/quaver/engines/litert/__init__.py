@@ -22,7 +22,8 @@ class LiteRT(Engine):
     asymmetric = True
     input_layouts = ("nchw", "nhwc")
     op_types = (
-        *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "elementwise_add", "elementwise_mul", "pool2d", "mean"),
+        *("conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose", "mul"),
+        *("elementwise_add", "elementwise_mul", "pool2d", "mean"),
         *("concat", "flatten", "reshape", "transpose", "slice", "split", "assign", "pixel_shuffle"),
     )
     shows_inside = True

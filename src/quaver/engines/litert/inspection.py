@@ -18,7 +18,8 @@ class RevealingRunner(LiteRTRunner):
 
     def __init__(self, content: bytes, threads: int, shown: list[Any], **options: Any) -> None:
         super().__init__(content, threads, **options)
-        self.shown = [order for _, order in shown]
+        self.shown = [order for _, order, *_ in shown]
+        self.axes = [axis for _, _, *axes in shown for axis in axes or [0]]  # older files tell none
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """One call of the interpreter."""

@@ -3,11 +3,20 @@
 from typing import Any
 
 import numpy as np
-import torch
 from torch import fx
 
 from quaver.engines.litert.flatbuffer import FileTensor
-from quaver.engines.litert.translator import Order, Translation, Translator, Value, as_given, channels_last, lies_alike, size
+from quaver.engines.litert.translator import (
+    Order,
+    Translation,
+    Translator,
+    Value,
+    as_given,
+    channels_last,
+    file_dtype,
+    lies_alike,
+    size,
+)
 from quaver.errors import EngineError
 from quaver.graph.nodes import argument
 
@@ -276,7 +285,7 @@ def expanded(t: Translator, node: fx.Node, x: Value) -> Value:
 def cast(t: Translator, node: fx.Node) -> Value:
     """Bytes, numbers or truths as float, or float as those; what is float, or stands for it, stays as it is."""
     x, wanted = moved(t, node.args[0]), node.meta["val"].dtype
-    dtype = np.dtype(np.float32 if wanted.is_floating_point else np.bool_ if wanted == torch.bool else np.int32)
+    dtype = file_dtype(wanted)
     if dtype == (np.float32 if x.grid is not None else x.stored.dtype):
         return x
     return t.emit("CAST", [t.as_float(x)], Value(FileTensor(0, x.stored.shape, dtype), x.order), t.title(node))

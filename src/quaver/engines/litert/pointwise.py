@@ -7,7 +7,7 @@ from torch import fx
 
 from quaver.engines.litert.clamps import clamp, emit_clamped
 from quaver.engines.litert.flatbuffer import FileTensor, QParams
-from quaver.engines.litert.translator import Translation, Translator, Value, as_given, size
+from quaver.engines.litert.translator import Translation, Translator, Value, as_given, file_dtype, size
 from quaver.graph.nodes import argument, clamp_bounds
 
 
@@ -18,10 +18,13 @@ def elementwise(op: str, on_integers: bool = False) -> Translation:
         alpha = argument(node, "alpha", 1) if op in ("ADD", "SUB") else 1
         integers = on_integers and alpha == 1 and all(value in t.values for value in node.args[:2])
         grid = t.grid_of(node) if integers else None
+        dtype = file_dtype(node.meta["val"].dtype)
         first, second = (t.operand(value, grid) for value in node.args[:2])
+        if grid is None:
+            first, second = (as_dtype(t, value, dtype) for value in (first, second))
         if alpha != 1:
-            second = t.emit("MUL", [second, t.constant(np.array(alpha, np.float32))], second, f"{t.title(node)}.alpha")
-        return joined(t, op, node, first, second, grid)
+            second = t.emit("MUL", [second, t.constant(np.array(alpha, dtype))], second, f"{t.title(node)}.alpha")
+        return joined(t, op, node, first, second, grid, dtype)
 
     return translation
 
@@ -42,6 +45,16 @@ def joined(
     shape = np.broadcast_shapes(first.stored.shape, second.stored.shape)
     like = Value(FileTensor(-1, shape, np.dtype(gives)), main.order)
     return emit_clamped(t, op, [first, second], like, node, grid)
+
+
+def as_dtype(t: Translator, value: Value, dtype: np.dtype[Any]) -> Value:
+    """A tensor's numbers in another type: LiteRT's ops take operands of one."""
+    if value.stored.dtype == dtype:
+        return value
+    if value.array is not None:
+        return Value(t.constant(value.array.astype(dtype)).stored, value.order, value.array.astype(dtype))
+    like = Value(FileTensor(-1, value.stored.shape, dtype), value.order)
+    return t.emit("CAST", [value], like, f"{t.name_of(value)}.{dtype.name}")
 
 
 def of_rank(t: Translator, value: Value, rank: int) -> Value:

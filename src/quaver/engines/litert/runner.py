@@ -5,7 +5,7 @@ A ``.tflite`` file of ours ends with a seal, a checksum of all before it, which 
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -41,6 +41,7 @@ class LiteRTRunner(Runner):
 
     engine = "ai_edge_litert"
     in_turns = True
+    axes: Sequence[int | None] = ()  # of results behind the model's own
 
     def __init__(self, content: bytes, threads: int = 1, **options: Any) -> None:
         self.lock = Lock()
@@ -56,7 +57,7 @@ class LiteRTRunner(Runner):
     def infer(self, batch: list[Array]) -> list[Array]:
         """One call per image."""
         with self.lock:
-            return in_pieces(self.run, self.inputs, batch)
+            return in_pieces(self.run, self.inputs, batch, self.axes)
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """One call of the interpreter."""

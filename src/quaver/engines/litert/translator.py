@@ -255,6 +255,11 @@ def first_shape(node: fx.Node) -> tuple[int, ...]:
     return tuple(int(extent) for extent in (value if isinstance(value, Tensor) else value[0]).shape)
 
 
+def file_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """What PyTorch's numbers of a type are in the file: float32, truths, or int32."""
+    return np.dtype(np.float32 if dtype.is_floating_point else np.bool_ if dtype == torch.bool else np.int32)
+
+
 def lies_alike(value: Value, order: Order) -> bool:
     """Whether a tensor's numbers lie in memory as they would in another order: only dimensions of size 1 change place."""
     larger = [dim for dim in value.order if value.shape[dim] > 1]

@@ -20,7 +20,7 @@ from quaver.program import EVAL, Program, Stage
 from quaver.program.quantized_tensors import quantized_tensors
 from quaver.runtime.seal import SEALED, sealed
 from quaver.xnnpack.byte_input import described, take_bytes
-from quaver.xnnpack.one_image import refuse_joint_outputs
+from quaver.xnnpack.one_image import batch_axes, refuse_joint_outputs
 from quaver.xnnpack.partitioning import for_xnnpack, shapes
 
 IMAGES = 4  # dimensions
@@ -48,6 +48,7 @@ def serialized(program: Program, origin: dict[str, Any], options: WriteOptions |
     refuse_joint_outputs(program, "LiteRT")
     module = program.graph_module()
     names = titles(program, module)
+    axes = {names[node]: axis for node, axis in batch_axes(program, module, names).items()}
     inputs = take_bytes(module, program, options.image, "LiteRT")
     inline_autocast(module)
     shapes(module, inputs)
@@ -65,7 +66,7 @@ def serialized(program: Program, origin: dict[str, Any], options: WriteOptions |
         "inputs": described(program, options.image),
         "orders": [value.order for value in taken.values()],
         "origin": origin,
-        "tensors": {name: [value.stored.index, value.order] for name, value in translator.named.items()},
+        "tensors": {name: [value.stored.index, value.order, axes[name]] for name, value in translator.named.items()},
     }
     translator.file.note(FACTS, json.dumps(facts, sort_keys=True).encode())
     takes, gives = ({name: value.stored.shape for name, value in values.items()} for values in (taken, outputs))

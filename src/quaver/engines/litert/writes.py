@@ -59,7 +59,8 @@ def put_back(graph: fx.Graph, value: fx.Node, views: list[fx.Node]) -> fx.Node:
             index = int(argument(view, "index")) % base.meta["val"].shape[dim]
             place = (index, index + 1, 1)
             value = noted(graph.call_function(aten.unsqueeze.default, (value, dim)), view)
-        value = noted(graph.call_function(aten.slice_scatter.default, (base, value, dim, *place)), base)
+        value = graph.call_function(aten.slice_scatter.default, (base, value, dim, *place))
+        value.meta = dict(base.meta)  # of the same shape, and the next write may ask for it
     return value
 
 
