@@ -264,11 +264,37 @@ class Linears(nn.Module):
         return torch.cat([layer[7](z), y, self.last(v.transpose(1, 3)).flatten(2).transpose(1, 2)], 2)
 
 
+class Exponentials(nn.Module):
+    """Activations with an exponential in them: behind convolutions and linear layers, in front of a shortcut, and alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(conv(act=nn.SiLU), conv(groups=8, act=nn.Sigmoid), conv(act=nn.ELU), conv(act=nn.SiLU))
+        self.linear, self.last = nn.Linear(12, 12), nn.Linear(12, 5)
+
+    def forward(self, x):
+        x = self.layers(x) + x
+        return self.last(F.silu(self.linear(torch.sigmoid(x).flatten(1, 2))))
+
+
+class ErrorFunctions(nn.Module):
+    """GELU behind convolutions, whole and depthwise, and linear layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(conv(act=nn.GELU), conv(groups=8, act=nn.GELU), conv(act=None))
+        self.linear, self.last = nn.Linear(12, 48), nn.Linear(48, 5)
+
+    def forward(self, x):
+        return self.last(F.gelu(self.linear(F.gelu(self.layers(x)).flatten(1, 2))))
+
+
 NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
-ON_OPENVINO = {net.__name__: net for net in (Linears,)}
+ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, ErrorFunctions)}
 """Further ones, whose arithmetic others do not share."""
 IMAGES |= dict.fromkeys(ON_OPENVINO, 1000)
+ONLY_WITH_AVX512 = ("ErrorFunctions",)
 
 
 def fresh(name):

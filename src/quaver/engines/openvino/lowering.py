@@ -6,11 +6,13 @@ dequantize ops have constants. Both leave as calls of the same kernels, which is
 
 import operator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import fx
 
-from quaver.graph.nodes import Facts, argument, behind, is_parameter, is_signed, rank_of, stored_weight
+from quaver.engines.openvino.activations import EXACT_EVERYWHERE, KERNELS, activation
+from quaver.graph.nodes import Facts, argument, behind, is_parameter, is_signed, packet, rank_of, stored_weight
 from quaver.graph.patterns import RoundedNorm, ends_layer, folded_behind, on_integers, rounded_norm
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
@@ -28,6 +30,11 @@ class OpenVINOLowering(Lowering):
     # what was added to them, in steps of the other operand
     sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(default_factory=dict)
     unscaled: dict[fx.Node, fx.Node] = field(default_factory=dict)  # linear layers that round by themselves: their sums
+
+    @cached_property
+    def quantized(self) -> bool:
+        """Whether the graph is one for the engine: a float one is torch's."""
+        return any(op.kind in ("quantizer", "dequantize") for op in self.facts.values())
 
     def lowered(self, node: fx.Node) -> fx.Node | None:
         """What an op becomes; None where it stays as it is."""
@@ -50,6 +57,8 @@ class OpenVINOLowering(Lowering):
             self.convolved.add(node)
         if op.type in _HARD and node.args[0] in self.convolved:
             return self.call(_HARD[op.type], node.args[0])
+        if self.quantized and _is_approximated(node):
+            return self.call(activation, packet(node), *node.args)
         if op.kind == "average" and whole[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
@@ -220,6 +229,11 @@ class OpenVINOLowering(Lowering):
         return value
 
 
+def _is_approximated(node: fx.Node) -> bool:
+    """Whether OpenVINO computes an op by a formula of its own: it has a GELU by the error function, and one by tanh."""
+    return node.op == "call_function" and packet(node) in KERNELS and not node.kwargs
+
+
 lowering = OpenVINOLowering
 
 
@@ -245,6 +259,8 @@ def _is_exact(node: fx.Node, facts: Facts) -> bool:
         return _of_two_tensors(node) and _adds_as_simulated(node, facts)
     if op.type == "elementwise_mul":
         return _of_two_tensors(node)
+    if packet(node) in EXACT_EVERYWHERE:
+        return _is_approximated(node)
     return op.only_moves or op.kind == "clamp" or op.type == "leaky_relu"
 
 
