@@ -324,4 +324,28 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
     "tokens: linear, permuted, conv": tokens(lambda s, x: s.c(s.a(x).transpose(1, 2).unflatten(2, (16, 16)))),
     "tokens: residual": tokens(lambda s, x: s.a(y := s.b(s.a(x)) + x) + y),
     "tokens in rows and columns: linear, linear": tokens(lambda s, x: s.b(s.a(x.unflatten(1, (16, 16))))),
+    "tokens: linear, gelu, linear": tokens(lambda s, x: s.b(F.gelu(s.a(x)))),
+    "tokens: layer norm, linear": tokens(lambda s, x: s.b(s.n(s.a(x)))),
+    "tokens: attention": tokens(
+        lambda s, x: s.b(
+            F.scaled_dot_product_attention(
+                *s.a(x).unflatten(2, (4, 16)).transpose(1, 2).unsqueeze(0).expand(3, -1, -1, -1, -1)
+            )
+            .transpose(1, 2)
+            .flatten(2)
+        )
+    ),
+    "slices of a signed tensor": net(
+        lambda s, x: s.c(torch.cat([(y := s.b(z := s.a(x)))[:, :8] + z, y[:, 8:]], 1)),
+        a=conv(16, 8),
+        b=conv(8, 16, act=None),
+        c=conv(act=None),
+    ),
+    "sum of three branches": net(
+        lambda s, x: s.d(s.b(y := s.a(x)) + s.c(y) + y),
+        a=conv(),
+        b=conv(groups=16, act=None),
+        c=conv(groups=16, size=1, act=None),
+        d=conv(act=None),
+    ),
 }

@@ -289,11 +289,27 @@ class ErrorFunctions(nn.Module):
         return self.last(F.gelu(self.linear(F.gelu(self.layers(x)).flatten(1, 2))))
 
 
+class SumsAndParts(nn.Module):
+    """A sum of two convolutions that is added to a third tensor, and parts of a signed tensor by slices."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([conv(), conv(groups=8, act=None), conv(groups=8, size=1, act=None), conv(outputs=4)])
+        self.wider, self.last = conv(4, 8, act=None), conv(act=None)
+
+    def forward(self, x):
+        layer = self.layers
+        x = layer[0](x)
+        x = layer[3](layer[1](x) + layer[2](x) + x)
+        y = self.wider(x)
+        return self.last(torch.cat([y[:, :4] + x, y[:, 4:]], 1))
+
+
 NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
-ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, ErrorFunctions)}
+ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, ErrorFunctions, SumsAndParts)}
 """Further ones, whose arithmetic others do not share."""
-IMAGES |= dict.fromkeys(ON_OPENVINO, 1000)
+IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000}
 ONLY_WITH_AVX512 = ("ErrorFunctions",)
 
 

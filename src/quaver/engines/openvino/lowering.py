@@ -96,7 +96,8 @@ class OpenVINOLowering(Lowering):
         # a kernel of its own always adds it, and takes it off again for who reads it signed
         alone = x.op == "placeholder" or len(x.users) > 1
         if x in self.sums:
-            return (self.sums[x][0], alone or self.shifted(rounded), *self.sums[x][1:])
+            shifted = alone or self.shifted(rounded) or (self.signed(rounded) and self.is_added_apart(rounded))
+            return (self.sums[x][0], shifted, *self.sums[x][1:])
         sums = self.unscaled.get(x.args[0] if self.facts[x].type in ("relu", "relu6") else x)
         if sums is not None:
             return (x, self.shifted(rounded), None, False, None, sums)
@@ -193,6 +194,17 @@ class OpenVINOLowering(Lowering):
         if len(readers) == 1 and self.facts[readers[0]].type in ("relu", "relu6"):
             readers = list(readers[0].users)
         return len(readers) == 1 and self.facts[readers[0]].kind in ("quantizer", "quantize")
+
+    def is_added_apart(self, rounded: fx.Node) -> bool:
+        """Whether a rounded tensor is only added to another one: a kernel of its own, which is given floats.
+
+        The convolution that rounds them has no reason to leave out the 128.
+        """
+        readers = list(rounded.users)
+        if len(readers) != 1 or self.facts[readers[0]].type != "elementwise_add":
+            return False
+        operands = readers[0].args[:2]
+        return all(self.facts.get(value) and self.facts[value].kind in ("quantizer", "dequantize") for value in operands)  # type: ignore[index,arg-type]
 
     def relu(self, node: fx.Node) -> fx.Node:
         """A ReLU of such a sum, in the same steps."""
