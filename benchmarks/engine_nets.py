@@ -90,6 +90,14 @@ def excite(self: Net, x: Tensor) -> Tensor:
     return self.b(x * self.gate(s))
 
 
+def tokens(forward: Callable[[Net, Tensor], Tensor]) -> Callable[[], tuple[nn.Module, tuple[int, ...]]]:
+    """A net of linear layers (and a convolution) on 256 tokens of 64 channels."""
+    return lambda: (
+        Net(forward, a=nn.Linear(64, 64), b=nn.Linear(64, 64), c=nn.Conv2d(64, 16, 1), n=nn.LayerNorm(64)),
+        (256, 64),
+    )
+
+
 PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
     "conv, relu": chain(conv()),
     "conv without batch norm": chain(nn.Conv2d(16, 16, 3), nn.ReLU()),
@@ -307,5 +315,37 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
         a=bare(),
         b=bare(),
         c=conv(32, 16, act=None),
+    ),
+    # linear layers on tokens, as transformers have them
+    "tokens: linear, linear": tokens(lambda s, x: s.b(s.a(x))),
+    "tokens: linear, relu, linear": tokens(lambda s, x: s.b(F.relu(s.a(x)))),
+    "tokens: linear, relu6, linear": tokens(lambda s, x: s.b(F.relu6(s.a(x)))),
+    "tokens: linear, leaky relu, linear": tokens(lambda s, x: s.b(F.leaky_relu(s.a(x)))),
+    "tokens: linear, permuted, conv": tokens(lambda s, x: s.c(s.a(x).transpose(1, 2).unflatten(2, (16, 16)))),
+    "tokens: residual": tokens(lambda s, x: s.a(y := s.b(s.a(x)) + x) + y),
+    "tokens in rows and columns: linear, linear": tokens(lambda s, x: s.b(s.a(x.unflatten(1, (16, 16))))),
+    "tokens: linear, gelu, linear": tokens(lambda s, x: s.b(F.gelu(s.a(x)))),
+    "tokens: layer norm, linear": tokens(lambda s, x: s.b(s.n(s.a(x)))),
+    "tokens: attention": tokens(
+        lambda s, x: s.b(
+            F.scaled_dot_product_attention(
+                *s.a(x).unflatten(2, (4, 16)).transpose(1, 2).unsqueeze(0).expand(3, -1, -1, -1, -1)
+            )
+            .transpose(1, 2)
+            .flatten(2)
+        )
+    ),
+    "slices of a signed tensor": net(
+        lambda s, x: s.c(torch.cat([(y := s.b(z := s.a(x)))[:, :8] + z, y[:, 8:]], 1)),
+        a=conv(16, 8),
+        b=conv(8, 16, act=None),
+        c=conv(act=None),
+    ),
+    "sum of three branches": net(
+        lambda s, x: s.d(s.b(y := s.a(x)) + s.c(y) + y),
+        a=conv(),
+        b=conv(groups=16, act=None),
+        c=conv(groups=16, size=1, act=None),
+        d=conv(act=None),
     ),
 }

@@ -247,14 +247,76 @@ class PreActivated(nn.Module):
         return self.joined(norm[6](torch.cat([norm[5](x).relu(), x], 1)))
 
 
+class Linears(nn.Module):
+    """Linear layers that round by themselves, with and without an activation, and those whose sum or biases others add."""
+
+    def __init__(self):
+        super().__init__()
+        sizes = [(12, 24), (24, 12), (12, 12), (12, 24), (24, 12), (12, 12), (12, 12), (12, 12)]
+        self.layers = nn.ModuleList(nn.Linear(*size, bias=place != 4) for place, size in enumerate(sizes))
+        self.last = bare(12, 12)
+
+    def forward(self, x):
+        layer, x = self.layers, x.flatten(1, 2)
+        y = layer[2](F.relu(layer[1](layer[0](x))))
+        z = layer[4](F.leaky_relu(layer[3](x))) + x
+        v = layer[6](F.relu6(layer[5](x)).view(-1, 12, 8, 12))
+        return torch.cat([layer[7](z), y, self.last(v.transpose(1, 3)).flatten(2).transpose(1, 2)], 2)
+
+
+class Exponentials(nn.Module):
+    """Activations with an exponential in them: behind convolutions and linear layers, in front of a shortcut, and alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(conv(act=nn.SiLU), conv(groups=8, act=nn.Sigmoid), conv(act=nn.ELU), conv(act=nn.SiLU))
+        self.linear, self.last = nn.Linear(12, 12), nn.Linear(12, 5)
+
+    def forward(self, x):
+        x = self.layers(x) + x
+        return self.last(F.silu(self.linear(torch.sigmoid(x).flatten(1, 2))))
+
+
+class ErrorFunctions(nn.Module):
+    """GELU behind convolutions, whole and depthwise, and linear layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(conv(act=nn.GELU), conv(groups=8, act=nn.GELU), conv(act=None))
+        self.linear, self.last = nn.Linear(12, 48), nn.Linear(48, 5)
+
+    def forward(self, x):
+        return self.last(F.gelu(self.linear(F.gelu(self.layers(x)).flatten(1, 2))))
+
+
+class SumsAndParts(nn.Module):
+    """A sum of two convolutions that is added to a third tensor, and parts of a signed tensor by slices."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([conv(), conv(groups=8, act=None), conv(groups=8, size=1, act=None), conv(outputs=4)])
+        self.wider, self.last = conv(4, 8, act=None), conv(act=None)
+
+    def forward(self, x):
+        layer = self.layers
+        x = layer[0](x)
+        x = layer[3](layer[1](x) + layer[2](x) + x)
+        y = self.wider(x)
+        return self.last(torch.cat([y[:, :4] + x, y[:, 4:]], 1))
+
+
 NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
+ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, ErrorFunctions, SumsAndParts)}
+"""Further ones, whose arithmetic others do not share."""
+IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000}
+ONLY_WITH_AVX512 = ("ErrorFunctions",)
 
 
 def fresh(name):
     """A net in which every second filter is drawn as usual, and in every other most pairs would overflow 16 bits."""
     torch.manual_seed(0)
-    net = NETS[name]()
+    net = (NETS | ON_OPENVINO)[name]()
     for layer in net.modules():
         if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
             filters = layer.weight.data.movedim(int(isinstance(layer, nn.ConvTranspose2d)), 0)[::2]

@@ -139,7 +139,7 @@ OPS: dict[str, OpFacts] = {
     **dict.fromkeys(("squeeze", "unsqueeze", "unflatten"), OpFacts("reshape", "move")),
     **dict.fromkeys(("permute", "transpose"), OpFacts("transpose", "move", reads_signed="moved")),
     "t": OpFacts("transpose", "move"),
-    **dict.fromkeys(("slice", "narrow", "select"), OpFacts("slice", "move")),
+    **dict.fromkeys(("slice", "narrow", "select"), OpFacts("slice", "move", reads_signed="moved")),
     **dict.fromkeys(("split", "split_with_sizes", "chunk"), OpFacts("split", "move", reads_signed="moved")),
     "unbind": OpFacts("split", "move"),
     "getitem": OpFacts(kind="move", reads_signed="moved"),  # a part of a split

@@ -1,8 +1,8 @@
 """Where an engine gives every bit of the simulation, and where it may differ by the rounding of its float arithmetic.
 
 Each quantized tensor is judged by itself, by the ops between it and the quantized tensors in front of it: products of
-integers, and what only moves, compares or adds once, are simulated to the last bit. What has an order of summing or an
-approximation of the engine's own is not: an exponential (sigmoid, swish, GELU, softmax), a norm, a layer that runs in float.
+integers, and what only moves, compares or adds once, are simulated to the last bit, and so are some approximations of an
+engine's own (OpenVINO's sigmoid). Others are not, nor is what has an order of summing: a softmax, a norm, a layer in float.
 What is claimed here is what `benchmarks/engine_patterns.py` measures.
 """
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from quaver.grid import Grid
 from quaver.quantizers import Quantizer
-from quaver.quantizers.arithmetic import Norm, StorageFormat, as_stored, round_between
+from quaver.quantizers.arithmetic import Norm, StorageFormat, Sums, as_stored, round_between
 
 Operation = Callable[..., Tensor]
 IN_STEPS: dict[Operation, Operation] = {}
@@ -46,9 +46,10 @@ def quantizer_integers(
     unit: Tensor | float | None = None,
     fused_add: bool = False,
     norm: Norm | None = None,
+    sums: Sums | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Integers and step by a quantizer as it is now."""
-    return quantizer.integers(x, StorageFormat(shifted, unit, fused_add, norm))
+    return quantizer.integers(x, StorageFormat(shifted, unit, fused_add, norm, sums))
 
 
 def stored_integers(weight: Tensor) -> Tensor:
@@ -79,12 +80,13 @@ def stored_activation(
     unit: Tensor | float | None = None,
     fused_add: bool = False,
     norm: Norm | None = None,
+    sums: Sums | None = None,
 ) -> Tensor:
     """Integers of an activation by a step that is fixed, in the steps in which an engine comes to them."""
     grid = _engine_grid(low, high)
     if grid is None:  # written by hand
         return round_between(x if unit is None else x * unit, scale, low, high)
-    return as_stored(x.float(), scale, grid, StorageFormat(shifted, unit, fused_add, norm))
+    return as_stored(x.float(), scale, grid, StorageFormat(shifted, unit, fused_add, norm, sums))
 
 
 @cache
@@ -157,6 +159,25 @@ def rescale(
     """What the sums of products of integers stand for, and the bias."""
     result = total * _along(channels, x_scale * weight_scale, total)
     return result if bias is None else result + _along(channels, bias.float(), total)
+
+
+def sums_of_products(
+    operation: Operation,
+    x: Tensor,
+    weight: Tensor,
+    x_scale: Tensor | float,
+    weight_scale: Tensor | float,
+    bias: Tensor | None,
+) -> Sums:
+    """A linear layer on integers that is not rescaled yet."""
+    with torch.autocast(x.device.type, enabled=False):
+        factor = torch.as_tensor(x_scale * weight_scale, dtype=torch.float32, device=x.device)
+        return Sums(operation(x, weight, None), factor, bias)
+
+
+def rescaled_sums(sums: Sums) -> Tensor:
+    """`rescaled` of what a linear layer came to."""
+    return rescale(sums.total, 1.0, sums.factor, sums.bias, -1)
 
 
 def matrix_product(operation: Operation, x: Tensor, y: Tensor, x_scale: Tensor | float, y_scale: Tensor | float) -> Tensor:

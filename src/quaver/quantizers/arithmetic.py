@@ -95,6 +95,18 @@ class Norm(NamedTuple):
         return torch.zeros_like(self.factor) if self.shift is None else self.shift
 
 
+class Sums(NamedTuple):
+    """What an engine rounds where a linear layer rounds its own output: ``total · factor + bias``, per channel of the last
+    dimension.
+
+    It then multiplies factors and biases by 1/step beforehand, and each sum of products once.
+    """
+
+    total: Tensor
+    factor: Tensor
+    bias: Tensor | None
+
+
 @dataclass(frozen=True)
 class StorageFormat:
     """How an engine stores a tensor, and in what it counts what it rounds; found by measuring, see ``docs/design.md``.
@@ -103,12 +115,14 @@ class StorageFormat:
     multiplied with another tensor, pooled or moved is not shifted.
     ``unit``: the tensor to be rounded is counted in steps of this size, as what was added to a convolution is in steps of
     the shortcut; None for real numbers. ``fused_add``: that shortcut was stored shifted, or added inside the convolution.
+    ``norm``, ``sums``: what is rounded where the engine rounds no tensor, but what that was to be computed from.
     """
 
     shifted: bool = True
     unit: Tensor | float | None = None
     fused_add: bool = False
     norm: Norm | None = None
+    sums: Sums | None = None
 
 
 def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: StorageFormat) -> Tensor:
@@ -121,6 +135,8 @@ def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: StorageFormat) 
     whole = (-grid.zero_point, 255 - grid.zero_point) if grid.signed else (0, 255)
     if how.norm is not None and (grid.low, grid.high) == whole:
         return _behind_norm(how.norm, scale, grid)
+    if how.sums is not None and (grid.low, grid.high) == whole:
+        return _of_sums(how.sums, scale, grid, how.shifted)
     factor, shift = 1 / scale, torch.full_like(scale, grid.zero_point)
     if how.unit is not None:
         low, high = whole
@@ -157,6 +173,25 @@ def _behind_norm(norm: Norm, scale: Tensor, grid: Grid) -> Tensor:
     steps, first = torch.full_like(width, 255) / width, -start * 255 / width
     whole = x * steps + first if norm.fused else (x.double() * steps.double() + first.double()).float()
     return whole.round_().add_(grid.low).clamp_(grid.low, grid.high)
+
+
+def _of_sums(sums: Sums, scale: Tensor, grid: Grid, shifted: bool) -> Tensor:
+    """`as_stored` by a linear layer.
+
+    128 is added to its biases where tensors are signed, and taken off again before the sums of products are multiplied
+    unless the tensor is stored shifted: some of a bias' last bits are lost.
+    """
+    inverse, zero_point = 1 / scale, grid.zero_point if grid.signed else 0
+    factor = sums.factor * inverse
+    bias = torch.zeros_like(factor) if sums.bias is None else sums.bias.float() * inverse
+    bias = bias + zero_point
+    low, high = grid.low, grid.high
+    if shifted:
+        low, high = low + zero_point, high + zero_point
+    else:
+        bias = bias - zero_point
+    whole = (sums.total * factor + bias).round_().clamp_(low, high)
+    return whole.sub_(zero_point) if shifted else whole
 
 
 def dequantize(integers: Tensor, scale: Tensor | float) -> Tensor:

@@ -6,11 +6,13 @@ dequantize ops have constants. Both leave as calls of the same kernels, which is
 
 import operator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from torch import fx
 
-from quaver.graph.nodes import Facts, argument, behind, is_parameter, is_signed, stored_weight
+from quaver.engines.openvino.activations import EXACT_EVERYWHERE, KERNELS, activation
+from quaver.graph.nodes import Facts, argument, behind, is_parameter, is_signed, packet, rank_of, stored_weight
 from quaver.graph.patterns import RoundedNorm, ends_layer, folded_behind, on_integers, rounded_norm
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
@@ -27,6 +29,12 @@ class OpenVINOLowering(Lowering):
     convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms and activations
     # what was added to them, in steps of the other operand
     sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(default_factory=dict)
+    unscaled: dict[fx.Node, fx.Node] = field(default_factory=dict)  # linear layers that round by themselves: their sums
+
+    @cached_property
+    def quantized(self) -> bool:
+        """Whether the graph is one for the engine: a float one is torch's."""
+        return any(op.kind in ("quantizer", "dequantize") for op in self.facts.values())
 
     def lowered(self, node: fx.Node) -> fx.Node | None:
         """What an op becomes; None where it stays as it is."""
@@ -49,6 +57,8 @@ class OpenVINOLowering(Lowering):
             self.convolved.add(node)
         if op.type in _HARD and node.args[0] in self.convolved:
             return self.call(_HARD[op.type], node.args[0])
+        if self.quantized and _is_approximated(node):
+            return self.call(activation, packet(node), *node.args)
         if op.kind == "average" and whole[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
@@ -86,7 +96,11 @@ class OpenVINOLowering(Lowering):
         # a kernel of its own always adds it, and takes it off again for who reads it signed
         alone = x.op == "placeholder" or len(x.users) > 1
         if x in self.sums:
-            return (self.sums[x][0], alone or self.shifted(rounded), *self.sums[x][1:])
+            shifted = alone or self.shifted(rounded) or (self.signed(rounded) and self.is_added_apart(rounded))
+            return (self.sums[x][0], shifted, *self.sums[x][1:])
+        sums = self.unscaled.get(x.args[0] if self.facts[x].type in ("relu", "relu6") else x)
+        if sums is not None:
+            return (x, self.shifted(rounded), None, False, None, sums)
         return (x, alone or self.shifted(rounded))
 
     def norm(self, pattern: RoundedNorm) -> fx.Node:
@@ -108,7 +122,9 @@ class OpenVINOLowering(Lowering):
         if len(operands) != 2 or len(raw) != 1 or len(whole) != 1 or node.kwargs:
             return None
         integers, scale = self.integers[whole[0]]
-        shifted = self.shifted(whole[0])
+        layer = self.layer_of(raw[0])
+        of_linear = layer is not None and self.facts[layer].kind == "linear"
+        shifted = self.shifted(whole[0]) and not of_linear
         steps = self.call(kernels.added, raw[0], integers, scale, shifted)
         self.sums[node] = (steps, scale, shifted or self.adds_in_place(raw[0], whole[0]))
         return self.spared(self.call(dequantize, steps, scale))
@@ -121,11 +137,12 @@ class OpenVINOLowering(Lowering):
     def shifted(self, node: fx.Node, convolved: bool | None = None) -> bool:
         """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights.
 
-        ``convolved``: a convolution rounds them; by default as the graph says.
+        ``convolved``: a layer rounds them; by default as the graph says.
         """
         if convolved is None:
-            rounding = node.args[0] if self.facts[node].kind == "dequantize" else node
-            convolved = self.by_convolution(rounding.args[0])  # type: ignore[union-attr]
+            rounding: Any = node.args[0] if self.facts[node].kind == "dequantize" else node
+            layer = self.layer_of(rounding.args[0])
+            convolved = layer is not None and self.rounds(layer, rounding.args[0])
         return self.signed(node) and any(self.reads_shifted(reader, convolved) for reader in node.users)
 
     def signed(self, node: fx.Node) -> bool:
@@ -137,8 +154,8 @@ class OpenVINOLowering(Lowering):
     def reads_shifted(self, reader: fx.Node, convolved: bool) -> bool:
         """Whether an op wants signed integers shifted; one that only moves them, if one that reads its result does.
 
-        Linear layers and transposed convolutions take signed integers, and a convolution in front of them rounds without
-        the shift; whatever else rounds for them adds it all the same, and takes it off again.
+        Linear layers and transposed convolutions take signed integers, and a layer in front of them rounds without the
+        shift; whatever else rounds for them adds it all the same, and takes it off again.
         """
         op = self.facts[reader]
         if op.reads_signed == "either":
@@ -153,11 +170,6 @@ class OpenVINOLowering(Lowering):
             self.reads_shifted(back, convolved) for back in behind if back not in rounded
         )
 
-    def by_convolution(self, x: Any) -> bool:
-        """Whether a convolution gives ``x``, with its batch norm, an activation or a sum; a linear layer is none."""
-        layer = self.layer_of(x)
-        return layer is not None and self.facts[layer].kind == "convolution"
-
     def layer_of(self, x: Any) -> fx.Node | None:
         """The layer that gives ``x``, with what it does by itself, an activation or a sum; None if there is none."""
         while x in self.convolved or x in self.sums:
@@ -165,6 +177,34 @@ class OpenVINOLowering(Lowering):
                 return x  # type: ignore[no-any-return]
             x = next((operand for operand in x.args[:2] if operand in self.convolved or operand in self.sums), None)
         return None
+
+    def rounds(self, layer: fx.Node, x: fx.Node) -> bool:
+        """Whether OpenVINO lets a layer round ``x``, which it gives.
+
+        Sums with what a linear layer gives are a kernel of their own, and so are even its biases where the output has more
+        than three dimensions.
+        """
+        if self.facts[layer].kind == "convolution":
+            return True
+        return x not in self.sums and rank_of(layer) in (2, 3)
+
+    def is_rounded_alone(self, x: fx.Node) -> bool:
+        """Whether a tensor is rounded, behind a ReLU or ReLU6 at most, and that is all that is done with it."""
+        readers = list(x.users)
+        if len(readers) == 1 and self.facts[readers[0]].type in ("relu", "relu6"):
+            readers = list(readers[0].users)
+        return len(readers) == 1 and self.facts[readers[0]].kind in ("quantizer", "quantize")
+
+    def is_added_apart(self, rounded: fx.Node) -> bool:
+        """Whether a rounded tensor is only added to another one: a kernel of its own, which is given floats.
+
+        The convolution that rounds them has no reason to leave out the 128.
+        """
+        readers = list(rounded.users)
+        if len(readers) != 1 or self.facts[readers[0]].type != "elementwise_add":
+            return False
+        operands = readers[0].args[:2]
+        return all(self.facts.get(value) and self.facts[value].kind in ("quantizer", "dequantize") for value in operands)  # type: ignore[index,arg-type]
 
     def relu(self, node: fx.Node) -> fx.Node:
         """A ReLU of such a sum, in the same steps."""
@@ -182,7 +222,12 @@ class OpenVINOLowering(Lowering):
             kernel, constants = fold_of(step)
             folded = self.call(kernel, weight_scale, bias, *map(self.early, constants))
             weight_scale, bias = self.call(operator.getitem, folded, 0), self.call(operator.getitem, folded, 1)
-        result = self.call(kernels.rescaled, node.target, x, weight, x_scale, weight_scale, bias, channels, arguments)
+        last, op = steps[-1] if steps else node, self.facts[node]
+        if op.kind == "linear" and self.rounds(node, last) and self.is_rounded_alone(last):
+            self.unscaled[last] = self.call(kernels.sums_of_products, node.target, x, weight, x_scale, weight_scale, bias)
+            result = self.call(kernels.rescaled_sums, self.unscaled[last])
+        else:
+            result = self.call(kernels.rescaled, node.target, x, weight, x_scale, weight_scale, bias, channels, arguments)
         if node.args[0] in self.integers:
             self.convolved.update((node, *steps))
         self.copies.update(dict.fromkeys(steps, result))
@@ -194,6 +239,11 @@ class OpenVINOLowering(Lowering):
             if source not in self.copies:
                 self.copies[source] = self.copy(source)
         return value
+
+
+def _is_approximated(node: fx.Node) -> bool:
+    """Whether OpenVINO computes an op by a formula of its own: it has a GELU by the error function, and one by tanh."""
+    return node.op == "call_function" and packet(node) in KERNELS and not node.kwargs
 
 
 lowering = OpenVINOLowering
@@ -221,6 +271,8 @@ def _is_exact(node: fx.Node, facts: Facts) -> bool:
         return _of_two_tensors(node) and _adds_as_simulated(node, facts)
     if op.type == "elementwise_mul":
         return _of_two_tensors(node)
+    if packet(node) in EXACT_EVERYWHERE:
+        return _is_approximated(node)
     return op.only_moves or op.kind == "clamp" or op.type == "leaky_relu"
 
 
