@@ -277,18 +277,6 @@ class Exponentials(nn.Module):
         return self.last(F.silu(self.linear(torch.sigmoid(x).flatten(1, 2))))
 
 
-class ErrorFunctions(nn.Module):
-    """GELU behind convolutions, whole and depthwise, and linear layers."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(conv(act=nn.GELU), conv(groups=8, act=nn.GELU), conv(act=None))
-        self.linear, self.last = nn.Linear(12, 48), nn.Linear(48, 5)
-
-    def forward(self, x):
-        return self.last(F.gelu(self.linear(F.gelu(self.layers(x)).flatten(1, 2))))
-
-
 class SumsAndParts(nn.Module):
     """A sum of two convolutions that is added to a third tensor, and parts of a signed tensor by slices."""
 
@@ -307,10 +295,9 @@ class SumsAndParts(nn.Module):
 
 NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
-ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, ErrorFunctions, SumsAndParts)}
+ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts)}
 """Further ones, whose arithmetic others do not share."""
 IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000}
-ONLY_WITH_AVX512 = ("ErrorFunctions",)
 
 
 def fresh(name):

@@ -15,7 +15,7 @@ from torch import nn
 
 import exact_nets
 import quaver
-from exact_nets import IMAGES, NETS, ON_OPENVINO, ONLY_WITH_AVX512, bare, conv, differences, fresh, frozen, write
+from exact_nets import IMAGES, NETS, ON_OPENVINO, bare, conv, differences, fresh, frozen, write
 from limits import AN_HOUR
 from quaver.engines.openvino.barriers import keep_apart
 from quaver.engines.openvino.runner import OpenVINORunner, ov
@@ -73,8 +73,6 @@ def tensors_of(folder):
 
 @pytest.mark.parametrize("name", NETS | ON_OPENVINO)
 def test_the_engine_gives_every_integer_of_the_simulation(folder, name):
-    if name in ONLY_WITH_AVX512 and "AVX512" not in cpu().abilities:
-        pytest.skip("without AVX-512 oneDNN has another formula")
     assert_none_differs(differences(folder / name), tensors_of(folder / name))
 
 
@@ -315,8 +313,6 @@ x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("name", NETS | ON_OPENVINO)
 def test_every_kind_of_processor_gives_the_same(on_processor, folder, name, processor):
-    if name in ONLY_WITH_AVX512 and not processor.startswith("AVX512"):
-        pytest.skip("without AVX-512 oneDNN has another formula")
     assert_none_differs(on_processor[processor][name], tensors_of(folder / name))
 
 

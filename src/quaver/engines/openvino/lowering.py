@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx
 
-from quaver.engines.openvino.activations import EXACT_EVERYWHERE, KERNELS, activation
+from quaver.engines.openvino.activations import KERNELS, activation
 from quaver.graph.nodes import Facts, argument, behind, is_parameter, is_signed, packet, rank_of, stored_weight
 from quaver.graph.patterns import RoundedNorm, ends_layer, folded_behind, on_integers, rounded_norm
 from quaver.graph.rewriter import Lowering
@@ -242,7 +242,7 @@ class OpenVINOLowering(Lowering):
 
 
 def _is_approximated(node: fx.Node) -> bool:
-    """Whether OpenVINO computes an op by a formula of its own: it has a GELU by the error function, and one by tanh."""
+    """Whether OpenVINO computes an op by a formula of its own that is known."""
     return node.op == "call_function" and packet(node) in KERNELS and not node.kwargs
 
 
@@ -271,8 +271,8 @@ def _is_exact(node: fx.Node, facts: Facts) -> bool:
         return _of_two_tensors(node) and _adds_as_simulated(node, facts)
     if op.type == "elementwise_mul":
         return _of_two_tensors(node)
-    if packet(node) in EXACT_EVERYWHERE:
-        return _is_approximated(node)
+    if _is_approximated(node):
+        return True
     return op.only_moves or op.kind == "clamp" or op.type == "leaky_relu"
 
 
