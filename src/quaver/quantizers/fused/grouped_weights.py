@@ -110,7 +110,7 @@ def rounded(
         *constants,
     )
     many = [stop - start for start, stop in pairwise(table.channels)]
-    for quantizer, last in zip(quantizers, thresholds.split(many), strict=True):
+    for quantizer, last in zip(quantizers, torch.split(thresholds, many), strict=True):
         quantizer._buffers["last"] = last
     values = [result.as_strided(row.shape, row.stride(), start) for row, start in zip(rows, table.starts, strict=False)]
     if across_processes():  # each gradient when it is there: others wait for it
