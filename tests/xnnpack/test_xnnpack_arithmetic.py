@@ -9,6 +9,7 @@ from quaver.xnnpack import arithmetic
 
 linear = torch.ops.aten.linear.default
 WIDE = Output(1.0, -128, 127)
+SIGNED = (0, 0)
 
 
 def row(*values):
@@ -118,16 +119,27 @@ def test_a_product_rounds_ties_to_even():
 def test_a_mean_sums_integers_and_rounds_once():
     x = torch.tensor([[[[1.0, 2.0], [2.0, 1.0]], [[3.0, 3.0], [4.0, 4.0]]]])
 
-    result = arithmetic.mean(x, 1.0, [2, 3], True, WIDE)
+    result = arithmetic.mean(x, 1.0, [2, 3], True, SIGNED, WIDE)
 
     assert result.flatten().tolist() == [2, 4]  # of 1.5 and 3.5
     assert result.shape == (1, 2, 1, 1)
 
 
+def test_a_means_sum_is_that_of_the_integers_as_stored():
+    x = torch.full((1, 1, 8, 8), 11.0)
+    x[..., :3, :] += 1
+    x[..., 0, :2] -= 1  # 726 in all, and 52.500014 steps of the result
+
+    steps, output = 0.07065010070800781, Output(0.015265464782714844, 0, 255)
+
+    assert arithmetic.mean(x, steps, [2, 3], True, (-128, -128), output).item() == 52
+    assert arithmetic.mean(x, steps, [2, 3], True, (0, 0), output).item() == 53
+
+
 def test_a_mean_over_other_axes_is_one_in_float():
     x = torch.arange(8.0).view(1, 2, 4)
 
-    assert arithmetic.mean(x, 0.5, [1], False, WIDE).tolist() == [[1, 2, 2, 2]]  # of 1, 1.5, 2, 2.5
+    assert arithmetic.mean(x, 0.5, [1], False, SIGNED, WIDE).tolist() == [[1, 2, 2, 2]]  # of 1, 1.5, 2, 2.5
 
 
 def test_an_average_pool_counts_its_padding():
@@ -140,12 +152,12 @@ def test_an_average_pool_counts_its_padding():
 def test_an_adaptive_pool_is_a_mean_or_a_plain_pool(size, expected):
     x = torch.arange(16.0).view(1, 1, 4, 4)  # averages 7.5, and 2.5, 4.5, 10.5, 12.5
 
-    assert arithmetic.adaptive_average(x, 1.0, size, WIDE).flatten().tolist() == expected
+    assert arithmetic.adaptive_average(x, 1.0, size, SIGNED, WIDE).flatten().tolist() == expected
 
 
 def test_an_adaptive_pool_with_windows_of_different_sizes_is_one_in_float():
     x = torch.arange(25.0).view(1, 1, 5, 5)
 
-    result = arithmetic.adaptive_average(x, 1.0, [2, 2], WIDE)
+    result = arithmetic.adaptive_average(x, 1.0, [2, 2], SIGNED, WIDE)
 
     assert torch.equal(result, torch.nn.functional.adaptive_avg_pool2d(x, 2).round())

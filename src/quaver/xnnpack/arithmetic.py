@@ -14,6 +14,9 @@ from torch import Tensor
 from quaver.int8.kernels import fixed_integers
 from quaver.int8.requantize import Output, single
 
+Zeros = tuple[int, int]
+"""The zero points that an op's input and its output are stored with."""
+
 
 def added(x: Tensor, y: Tensor, x_scale: float, y_scale: float, output: Output) -> Tensor:
     """``x + y`` in fixed point: multipliers of 21 bits, ties upwards. With a negative step for ``y`` it is a difference."""
@@ -24,12 +27,19 @@ def added(x: Tensor, y: Tensor, x_scale: float, y_scale: float, output: Output) 
     return (total >> shift).clamp_(output.low, output.high).float()
 
 
-def mean(x: Tensor, scale: float, dims: list[int], keepdim: bool, output: Output) -> Tensor:
-    """A mean over height and width of a batch of images; over anything else, it is computed in float."""
+def mean(x: Tensor, scale: float, dims: list[int], keepdim: bool, zeros: Zeros, output: Output) -> Tensor:
+    """A mean over height and width of a batch of images; over anything else, it is computed in float.
+
+    The sum is that of the integers as stored, times a float32; what the zero points make of it is added after that. Near a
+    tie, a large product loses by it what would tell the two sides apart.
+    """
     if x.dim() != 4 or sorted(dim % 4 for dim in dims) != [2, 3]:
         return fixed_integers(x.mean(dims, keepdim) * scale, *output)
-    count = x.shape[2] * x.shape[3]
-    return output.of(x.sum(dims, keepdim), single(single(scale / output.scale) / count))
+    count, (own, given) = x.shape[2] * x.shape[3], zeros
+    multiplier = single(single(scale / output.scale) * single(1 / count))
+    shift = single(given - single(count * own * multiplier))
+    stored = ((x.sum(dims, keepdim) + count * own) * multiplier + shift).round_()
+    return (stored - given).clamp_(output.low, output.high)
 
 
 def average(
@@ -40,10 +50,10 @@ def average(
     return output.of(total, single(single(scale * single(1 / divisor)) / output.scale))
 
 
-def adaptive_average(x: Tensor, scale: float, size: list[int], output: Output) -> Tensor:
+def adaptive_average(x: Tensor, scale: float, size: list[int], zeros: Zeros, output: Output) -> Tensor:
     """An average pool to images of a size: a mean, or a plain pool, or, where the windows differ, computed in float."""
     if size == [1, 1]:
-        return mean(x, scale, [-2, -1], True, output)
+        return mean(x, scale, [-2, -1], True, zeros, output)
     kernel = equal_windows(x, size)
     if kernel is None:
         return fixed_integers(torch.ops.aten.adaptive_avg_pool2d(x, size) * scale, *output)

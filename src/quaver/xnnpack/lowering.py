@@ -6,13 +6,14 @@ from typing import Any
 import torch
 from torch import fx
 
-from quaver.graph.nodes import Facts, argument, facts, is_dequantize, is_stored, packet
+from quaver.graph.nodes import Facts, argument, facts, is_dequantize, is_quantize, is_stored, packet
 from quaver.graph.patterns import is_rounded, on_integers, pool_window, two
 from quaver.int8 import requantize
 from quaver.int8.kernels import fixed_integers
 from quaver.int8.requantize import Output
 from quaver.int8.requantizing_lowering import RequantizingLowering
 from quaver.xnnpack import arithmetic
+from quaver.xnnpack.arithmetic import Zeros
 
 aten = torch.ops.aten
 
@@ -35,6 +36,19 @@ def pool_of(node: fx.Node) -> tuple[list[int], list[int], list[int], int] | None
     if argument(node, "ceil_mode") or (any(padding) and not argument(node, "count_include_pad")):
         return None  # it divides by another number at the border
     return kernel, stride, padding, argument(node, "divisor_override") or math.prod(kernel)
+
+
+def zeros_of(node: fx.Node) -> Zeros:
+    """The zero points that the input and the rounded output of an op are stored with."""
+    (reader,) = node.users
+    quantize = reader if is_quantize(reader) else next(iter(reader.users))  # behind a clamp
+    return stored_zero(node.args[0]), stored_zero(quantize)  # type: ignore[arg-type]
+
+
+def stored_zero(node: fx.Node) -> int:
+    """The zero point of a quantize or a dequantize node on XNNPACK's grid, which unsigned integers are moved to."""
+    zero_point: int = node.args[2]  # type: ignore[assignment]
+    return zero_point - 128 if node.args[-1] is torch.uint8 else zero_point
 
 
 class XNNPACKLowering(RequantizingLowering):
@@ -65,9 +79,10 @@ class XNNPACKLowering(RequantizingLowering):
         if name == "avg_pool2d" and (pool := pool_of(node)) is not None:
             return self.call(self.average, x, x_scale, *pool, output)
         if name == "adaptive_avg_pool2d":
-            return self.call(self.adaptive_average, x, x_scale, two(node.args[1]), output)
+            return self.call(self.adaptive_average, x, x_scale, two(node.args[1]), zeros_of(node), output)
         if name == "mean" and argument(node, "dim") is not None:
-            return self.call(self.mean, x, x_scale, list(argument(node, "dim")), argument(node, "keepdim"), output)
+            dims, keepdim = list(argument(node, "dim")), argument(node, "keepdim")
+            return self.call(self.mean, x, x_scale, dims, keepdim, zeros_of(node), output)
         return None
 
 

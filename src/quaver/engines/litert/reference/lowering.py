@@ -14,7 +14,7 @@ from torch import Tensor
 
 from quaver.int8.kernels import Operation
 from quaver.int8.requantize import Output, along, single, sum_of_products
-from quaver.xnnpack.arithmetic import equal_windows
+from quaver.xnnpack.arithmetic import Zeros, equal_windows
 from quaver.xnnpack.lowering import XNNPACKLowering, exact_nodes
 
 aten = torch.ops.aten
@@ -97,7 +97,7 @@ def multiplied(x: Tensor, y: Tensor, x_scale: float, y_scale: float, output: Out
     return clamped(rescaled(x.long() * y.long(), *multiplier(ratio)), output)
 
 
-def mean(x: Tensor, scale: float, dims: list[int], keepdim: bool, output: Output) -> Tensor:
+def mean(x: Tensor, scale: float, dims: list[int], keepdim: bool, zeros: Zeros, output: Output) -> Tensor:
     """A mean over height and width of a batch of images; over anything else, it is computed in float."""
     if x.dim() != 4 or sorted(dim % 4 for dim in dims) != [2, 3]:
         return rounded(x.mean(dims, keepdim) * scale, *output)
@@ -117,10 +117,10 @@ def average(
     return layer(aten.conv2d.default, x, weight, None, scale, single(1 / divisor), (0, 1), arguments, output)
 
 
-def adaptive_average(x: Tensor, scale: float, size: list[int], output: Output) -> Tensor:
+def adaptive_average(x: Tensor, scale: float, size: list[int], zeros: Zeros, output: Output) -> Tensor:
     """An average pool to images of a size: a mean, or, where windows are equal, a plain pool; else computed in float."""
     if size == [1, 1]:
-        return mean(x, scale, [-2, -1], True, output)
+        return mean(x, scale, [-2, -1], True, zeros, output)
     kernel = equal_windows(x, size)
     if kernel is None:
         return rounded(aten.adaptive_avg_pool2d(x, size) * scale, *output)
