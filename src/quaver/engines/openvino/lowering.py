@@ -118,15 +118,15 @@ class OpenVINOLowering(Lowering):
         layer = self.layer_of(convolved)
         return layer is not None and layer.args[0] is not shortcut
 
-    def shifted(self, node: fx.Node, convolved: bool | None = None) -> bool:
+    def shifted(self, node: fx.Node, by_layer: bool | None = None) -> bool:
         """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights.
 
-        ``convolved``: a convolution rounds them; by default as the graph says.
+        ``by_layer``: a layer rounds them; by default as the graph says.
         """
-        if convolved is None:
+        if by_layer is None:
             rounding = node.args[0] if self.facts[node].kind == "dequantize" else node
-            convolved = self.by_convolution(rounding.args[0])  # type: ignore[union-attr]
-        return self.signed(node) and any(self.reads_shifted(reader, convolved) for reader in node.users)
+            by_layer = self.by_layer(rounding.args[0])  # type: ignore[union-attr]
+        return self.signed(node) and any(self.reads_shifted(reader, by_layer) for reader in node.users)
 
     def signed(self, node: fx.Node) -> bool:
         """Whether the integers of a fake-quant or dequantize node may be negative."""
@@ -134,29 +134,32 @@ class OpenVINOLowering(Lowering):
             return bool(node.args[3] - node.args[2] < 0)  # type: ignore[operator]
         return bool(is_signed(node))
 
-    def reads_shifted(self, reader: fx.Node, convolved: bool) -> bool:
+    def reads_shifted(self, reader: fx.Node, by_layer: bool) -> bool:
         """Whether an op wants signed integers shifted; one that only moves them, if one that reads its result does.
 
-        Linear layers and transposed convolutions take signed integers, and a convolution in front of them rounds without
-        the shift; whatever else rounds for them adds it all the same, and takes it off again.
+        Linear layers and transposed convolutions take signed integers, and a layer in front of them rounds without the
+        shift; whatever else rounds for them adds it all the same, and takes it off again.
         """
         op = self.facts[reader]
         if op.reads_signed == "either":
-            return not convolved
+            return not by_layer
         if op.reads_signed != "moved":
             return op.reads_signed == "shifted"
         behind = [back for user in reader.users for back in (user.users if self.facts[user].kind == "quantize" else [user])]
         rounded = [back for back in behind if self.facts[back].kind in ("quantizer", "dequantize")]
         if op.type != "concat" and rounded:  # what is rounded behind a move is stored anew there, and here as it comes
-            return not convolved
-        return any(self.shifted(back, convolved) for back in rounded) or any(
-            self.reads_shifted(back, convolved) for back in behind if back not in rounded
+            return not by_layer
+        return any(self.shifted(back, by_layer) for back in rounded) or any(
+            self.reads_shifted(back, by_layer) for back in behind if back not in rounded
         )
 
-    def by_convolution(self, x: Any) -> bool:
-        """Whether a convolution gives ``x``, with its batch norm, an activation or a sum; a linear layer is none."""
+    def by_layer(self, x: Any) -> bool:
+        """Whether a layer rounds ``x`` itself: what it gives, with its batch norm or an activation, or a convolution's sum.
+
+        What is added to a linear layer's output is added by an op of its own.
+        """
         layer = self.layer_of(x)
-        return layer is not None and self.facts[layer].kind == "convolution"
+        return layer is not None and (x not in self.sums or self.facts[layer].kind == "convolution")
 
     def layer_of(self, x: Any) -> fx.Node | None:
         """The layer that gives ``x``, with what it does by itself, an activation or a sum; None if there is none."""
