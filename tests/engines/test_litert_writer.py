@@ -13,11 +13,13 @@ import quaver
 from mobiles import Doubled, mobile_program
 from needs import need_litert
 from quaver.engines.litert import layers
-from quaver.engines.litert.flatbuffer import schema, unpacked
-from quaver.engines.litert.runner import LiteRTRunner
+from quaver.engines.litert.flatbuffer import File, QParams, schema, unpacked
+from quaver.engines.litert.runner import LiteRTRunner, engine
 from quaver.engines.litert.writer import serialized
 from quaver.errors import EngineError, StageError
 from quaver.export.integers import Inside, simulation
+from quaver.int8.requantize import Output
+from quaver.xnnpack import arithmetic
 
 need_litert()
 
@@ -72,6 +74,46 @@ def differing(program, file):
     assert set(whole) == set(integers)
     assert all(len(np.unique(values)) > 8 for values in whole.values() if values.size > 1000)
     return {name: int((integers[name] != whole[name]).sum()) for name in whole}, outputs[0].numpy(), theirs[0]
+
+
+def mean_file(shape, grid, output):
+    """A file of one mean over height and width."""
+    file = File()
+    x = file.tensor("x", shape, np.int8, grid)
+    y = file.tensor("y", (1, 1, 1, shape[-1]), np.int8, output)
+    file.op("MEAN", [x, file.constant("axes", np.array([1, 2], np.int32))], y, keepDims=True)
+    return file.finished({"x": x}, {"y": y})
+
+
+def nearly_ties(rng, pixels, channels, ratio, zero_point):
+    """Stored integers (pixels, channels) whose mean lies as near the middle of two steps as a whole sum can."""
+    sums = np.rint((rng.integers(-120, 120, channels) + 0.5) * pixels / ratio) + pixels * zero_point
+    sums = np.clip(sums, -128 * pixels, 127 * pixels).astype(int)
+    return (sums // pixels + (np.arange(pixels)[:, None] < sums % pixels)).astype(np.int8)
+
+
+def test_a_mean_comes_to_the_same_side_of_every_tie():
+    rng, wrong, channels = np.random.default_rng(0), 0, 256
+    for turn in range(60):
+        (height, width), zeros = rng.integers(1, 15, 2), ((-128, 7)[turn % 2], (-128, 0, 41)[turn % 3])
+        step = np.float32(rng.uniform(0.01, 0.1))
+        wide = np.float32(step * rng.integers(20, 400) / np.float32(rng.integers(20, 60)))
+        x = nearly_ties(rng, height * width, channels, float(wide) / float(step), zeros[0])
+        x = x.reshape(1, height, width, channels)
+
+        grids = [QParams.of(*grid) for grid in zip((wide, step), zeros, strict=True)]
+        model = engine().Interpreter(model_content=mean_file(x.shape, *grids))
+        model.allocate_tensors()
+        model.set_tensor(model.get_input_details()[0]["index"], x)
+        model.invoke()
+
+        own = torch.from_numpy(x).float().permute(0, 3, 1, 2) - zeros[0]
+        output = Output(float(step), -128 - zeros[1], 127 - zeros[1])
+        ours = arithmetic.mean(own, float(wide), zeros, [2, 3], True, output).flatten() + zeros[1]
+        theirs = model.get_tensor(model.get_output_details()[0]["index"]).reshape(-1)
+        wrong += int((ours.numpy() != theirs).sum())
+
+    assert wrong == 0
 
 
 PATTERNS = {

@@ -260,6 +260,27 @@ def test_openvino_rounds_the_largest_of_a_linear_layer(tmp_path):
     assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
 
 
+class Perceptron(nn.Module):
+    """A linear layer with a signed activation, read by a linear layer alone or added to what that gives."""
+
+    def __init__(self, residual):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(12, 192), nn.Linear(192, 192), nn.Linear(192, 5)
+        self.residual = residual
+
+    def forward(self, x):
+        y = F.hardswish(self.first(x.flatten(1, 2)))
+        return self.last(y + self.second(y) if self.residual else F.dropout(y, 0.1, self.training))
+
+
+@pytest.mark.parametrize("residual", [False, True], ids=["alone", "residual"])
+def test_openvino_rounds_a_linear_layer_for_another_without_a_shift(tmp_path, residual):
+    torch.manual_seed(0)
+    write(frozen(Perceptron(residual)), tmp_path, images=200)  # one of some hundred thousand integers would be another
+
+    assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
+
+
 def rounded_twice(share):
     """A model that rounds a tensor to one step, takes a part of it and rounds that to another, that many times as large."""
     ops = ov.opset13
