@@ -76,26 +76,25 @@ def test_under_autocast_weights_come_as_layers_read_them(prepared, monkeypatch):
     assert set(dtypes) == {torch.bfloat16}
 
 
-def test_a_weight_that_is_read_otherwise_keeps_its_dtype(prepared, groups):
+def test_a_tensor_that_others_read_too_keeps_its_dtype():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
-            self.layer = nn.Linear(4, 4)
+            self.conv = nn.Conv2d(2, 4, 1)
 
         def forward(self, x):
-            weight = self.layer.weight
-            return self.layer(x) + F.conv2d(x, weight.view(4, 4, 1, 1) * 0.5).mean()
+            return self.conv(x), F.avg_pool2d(x, 2)
 
-    net = Net()
-    program = quaver.quant_aware(net, example_inputs=(torch.randn(2, 4, 4, 4),))
-    images = torch.randn(2, 4, 4, 4)
+    program = quaver.quant_aware(Net(), example_inputs=(torch.randn(2, 2, 4, 4),))
+    images = torch.randn(2, 2, 4, 4)
     results = []
     for wanted in "01":
         with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"), torch.autocast("cpu", torch.bfloat16):
             patch.setenv(fused.SWITCH, wanted)
             results.append(copy.deepcopy(program).train()(images))
 
-    assert torch.equal(*results)
+    torch.testing.assert_close(*results, rtol=0, atol=0)
+    assert results[0][1].dtype == torch.float32
 
 
 def test_a_module_in_the_place_of_another_is_read(prepared):
