@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from quaver.errors import QuaverWarning
+from quaver.errors import ConfigError, QuaverWarning
 from quaver.quantizers import MovingAverageAbsMax
 from quaver.quantizers.switches import disable_observer
 from quaver.training import RecordedStep, recorded_step
@@ -185,3 +185,19 @@ def test_on_the_processor_nothing_is_recorded():
 
     assert step._recordings == {}
     assert torch.equal(net.weight.grad, torch.ones(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda net, x: {"loss": net(x).mean()}, "gave a dict where"),
+        (lambda net, x: net(x), r"a tensor of shape \[2, 1\] where"),
+        (lambda net, x: net(x).mean().detach(), r"shape \[\] without a gradient where"),
+        (lambda net, x: (), "gave a tuple where"),
+    ],
+)
+def test_what_is_no_loss_is_refused(given, words):
+    net = nn.Linear(3, 1)
+
+    with pytest.raises(ConfigError, match=words):
+        RecordedStep(lambda x: given(net, x), net)(torch.ones(2, 3))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from quaver.errors import QuaverWarning
+from quaver.errors import ConfigError, QuaverWarning
 
 WARM_UP = 3
 """Steps as they are in front of a recording: libraries choose and allocate in them what may not change any more."""
@@ -69,7 +69,13 @@ class RecordedStep:
     def _as_it_is(self, tensors: tuple[Any, ...]) -> Any:
         self.model.zero_grad(set_to_none=True)
         given = self.compute(*tensors)
-        (given[0] if isinstance(given, tuple) else given).backward()
+        loss = given[0] if isinstance(given, tuple) and given else given
+        if not (isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad):
+            raise ConfigError(
+                f"RecordedStep: its function gave {described(loss)} where the loss should be. Let it return the loss, one "
+                "number with a gradient, or a tuple that begins with it."
+            )
+        loss.backward()  # type: ignore[no-untyped-call]
         return pytree.tree_map_only(Tensor, Tensor.detach, given)
 
     def _recorded(self, form: Hashable, tensors: tuple[Any, ...], given: list[Tensor]) -> Any:
@@ -127,6 +133,13 @@ class _Recording:
         for parameter, gradient in zip(self.parameters, self.gradients, strict=True):
             parameter.grad = gradient
         return self.given
+
+
+def described(value: Any) -> str:
+    """What a value is, in a message."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"a tensor of shape {list(value.shape)}" + ("" if value.requires_grad else " without a gradient")
 
 
 def record(job: Callable[[], Any]) -> tuple[Any, Any]:
