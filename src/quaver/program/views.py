@@ -61,8 +61,13 @@ def read(root: nn.Module, path: str) -> Any:
         module = module._modules.get(name)
         if module is None:
             raise KeyError(path)
-    for table in (module._modules, module._parameters, module._buffers):
-        value = table.get(leaf)
+    return _held(module, leaf, path)
+
+
+def _held(module: nn.Module, name: str, path: str) -> Any:
+    """The tensor or module that a module holds under a name, which has this path from the root."""
+    for table in (module._parameters, module._modules, module._buffers):
+        value = table.get(name)  # type: ignore[attr-defined]
         if value is not None:
             return value
     raise KeyError(path)
@@ -161,21 +166,22 @@ class Readings:
 
     def __init__(self, graph: fx.Graph) -> None:
         self.names: dict[str, str] = {}
-        self.modules: dict[str, tuple[int, str]] = {}
-        """The paths of modules on the way: their containers' places in this table, 0 for the root, and their names."""
         self.leaves: list[tuple[str, int, str]] = []
+        """The paths, the places of the modules that hold them, and their names there."""
+        self.modules: list[tuple[int, str]] = []
+        """The modules on the way: their containers' places, 0 for the root, and their names."""
+        self.places = {"": 0}
         for path in dict.fromkeys(str(node.target) for node in filter(reads_module, graph.nodes)):
             self.names[path] = f"read_{len(self.names)}"
             container, _, leaf = path.rpartition(".")
-            self.leaves.append((self.names[path], self._place(container), leaf))
+            self.leaves.append((path, self._place(container), leaf))
 
     def _place(self, path: str) -> int:
-        if not path:
-            return 0
-        if path not in self.modules:
+        if path not in self.places:
             container, _, name = path.rpartition(".")
-            self.modules[path] = (self._place(container), name)
-        return 1 + list(self.modules).index(path)
+            self.modules.append((self._place(container), name))
+            self.places[path] = len(self.modules)
+        return self.places[path]
 
     def renamed(self, graph: fx.Graph) -> fx.Graph:
         """The graph with the plain names."""
@@ -187,13 +193,8 @@ class Readings:
     def of(self, root: nn.Module) -> Any:
         """What there is now, as attributes."""
         modules: list[Any] = [root]
-        for container, name in self.modules.values():
+        for container, name in self.modules:
             modules.append(modules[container]._modules[name])
-        found = {}
-        for name, container, leaf in self.leaves:
-            module = modules[container]
-            for table in (module._parameters, module._modules, module._buffers):
-                if leaf in table:
-                    found[name] = table[leaf]
-                    break
-        return SimpleNamespace(**found)
+        return SimpleNamespace(
+            **{self.names[path]: _held(modules[container], leaf, path) for path, container, leaf in self.leaves}
+        )

@@ -167,11 +167,11 @@ def beside(job: Callable[[], Any]) -> Any:
 
 def _form(leaves: list[Any], structure: pytree.TreeSpec) -> Hashable:
     """What tensors of one recording have in common; what is no tensor is part of it."""
-    described = [
+    forms = [
         (tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else repr(leaf)
         for leaf in leaves
     ]
-    return (tuple(described), str(structure), torch.is_autocast_enabled("cuda"))
+    return (tuple(forms), str(structure), torch.is_autocast_enabled("cuda"))
 
 
 def _buffers(model: nn.Module) -> list[tuple[dict[str, Tensor | None], str, Tensor]]:
