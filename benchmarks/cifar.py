@@ -170,6 +170,7 @@ def train(
     own: Sequence[dict[str, Any]] = (),
     bf16: bool = bool(OPTIONS["bf16"]),
     on_epoch: Callable[[int, float, float], None] = lambda epoch, loss, seconds: None,
+    after_step: Callable[[], None] = lambda: None,
 ) -> None:
     """SGD (or AdamW) along one cycle of the learning rate, in bf16 if wanted; biases and batch norm do not decay.
 
@@ -196,6 +197,7 @@ def train(
             total += step(x, y)
             optimizer.step()
             schedule.step()
+            after_step()
             seen += 1
         on_epoch(epoch, float(total / seen), time.time() - start)
 

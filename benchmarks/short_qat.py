@@ -4,72 +4,131 @@
     python benchmarks/short_qat.py --data-dir DIR --weights WEIGHTS --out OUT --models resnet20 --images 10000 --bf16 1
 
 DIR holds ``cifar-10-batches-bin``, WEIGHTS the float weights ``NAME.safetensors``. ``calibrated`` is `quaver.calibrate` with
-256 images and no training; ``one`` goes on from there for an epoch, ``six`` starts from the float weights and has six. Both
-learn from the float model's outputs and from the labels, on the same images, with the same rates along one cycle. ``labels``
-has six without the float model, as `accuracy.py` trains. A float model that has not learned all it can is surpassed by
-whoever trains longer, so look at the float model's epochs, too. ``--rate 0.1`` trains at a tenth of the usual rates.
+256 images and no training. ``one`` goes on from there for an epoch, on the labels and the float model's outputs; ``teacher``
+on these outputs alone, ``held`` with the ranges that were calibrated, ``average`` ends in the average of its last weights.
+``six`` starts from the float weights and has six epochs, on the same images, with the same rates along one cycle; ``labels``
+has six without the float model, as `accuracy.py` trains. ``again`` is each of them, calibrated once more. A float model that
+has not learned all it can is surpassed by whoever trains longer, so look at the float model's epochs, too.
+``--rate 0.1`` trains at a tenth of the usual rates; ``--seeds 0,1`` gives the mean of several runs.
 """
 
+import copy
 import warnings
 from argparse import Namespace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import torch
+from torch import nn
 
 import quaver
 from accuracy import LEARNING_RATES, QAT_LR
 from cifar import OPTIONS, Images, accuracy, both_sets, each_variant, leave, load_weights, train, zoo_model
-from measure import arguments, report
+from measure import Rows, arguments, report
+from quaver.training.ema import EMA
 
 warnings.filterwarnings("ignore", module="torch")
 
-KINDS = {"calibrated": (True, 0), "one": (True, 1), "six": (False, 6), "labels": (False, 6)}
-"""For each way, whether it starts calibrated, and its epochs."""
-DISTILL = 0.7
 SEEN = 256
+DECAY = 0.98
+"""Of the average: it remembers about fifty steps."""
 
 
-def started(name: str, options: Namespace, images: torch.Tensor, *, calibrated: bool) -> quaver.Program:
-    """The program that training begins with."""
-    model = load_weights(zoo_model(name, options), Path(options.weights) / f"{name}.safetensors", options)
-    if calibrated:
-        return quaver.calibrate(model.eval(), [images[:SEEN]], images=SEEN)
-    return quaver.quant_aware(model, example_inputs=(images[:2],))
+@dataclass(frozen=True)
+class Way:
+    """How a program is trained."""
+
+    calibrated: bool = True
+    epochs: int = 1
+    distill: float = 0.7
+    held: bool = False
+    averaged: bool = False
 
 
-def run(variant: str, options: Namespace, data: Images, test: Images) -> None:
-    name, kind = variant.split("-")
-    calibrated, epochs = KINDS[kind]
-    program = started(name, options, data[0], calibrated=calibrated)
-    teacher = load_weights(zoo_model(name, options), Path(options.weights) / f"{name}.safetensors", options).eval()
-    figures = {"model": name, "kind": kind, "images": len(data[0]), "float": accuracy(teacher, test)}
-    if epochs:
-        rate, distilled = options.rate * QAT_LR * LEARNING_RATES[name], kind != "labels"
-        teaching = {"teacher": teacher, "distill": DISTILL} if distilled else {}
-        torch.manual_seed(options.seed)
-        train(program, data, epochs, rate, warm_up=0.05, bf16=options.bf16, **teaching)
-    leave(variant, figures | {"top1": accuracy(program, test)}, options)
+WAYS = {
+    "calibrated": Way(epochs=0),
+    "one": Way(),
+    "teacher": Way(distill=1.0),
+    "held": Way(held=True),
+    "average": Way(averaged=True),
+    "six": Way(calibrated=False, epochs=6),
+    "labels": Way(calibrated=False, epochs=6, distill=0.0),
+}
+
+
+class Network:
+    """A float model, and the programs that training begins with."""
+
+    def __init__(self, name: str, options: Namespace, data: Images) -> None:
+        self.name, self.options, self.data = name, options, data
+        self.floating = load_weights(zoo_model(name, options), Path(options.weights) / f"{name}.safetensors", options).eval()
+        self.placed = quaver.quant_aware(copy.deepcopy(self.floating).train(), example_inputs=(data[0][:2],))
+        self.calibrated = self.again(self.placed)
+
+    def again(self, program: quaver.Program) -> quaver.Program:
+        """A program, calibrated."""
+        return quaver.calibrate(program, [self.data[0][:SEEN]], images=SEEN)
+
+    def trained(self, way: Way, seed: int) -> quaver.Program:
+        """A program after training."""
+        program = copy.deepcopy(self.calibrated if way.calibrated else self.placed)
+        if way.held:
+            program.apply(quaver.disable_observer)
+        teaching: dict[str, nn.Module | float] = {"teacher": self.floating, "distill": way.distill} if way.distill else {}
+        rate = self.options.rate * QAT_LR * LEARNING_RATES[self.name]
+        average, done = EMA(program, DECAY), iter(range(1 << 30))
+
+        def update() -> None:
+            if way.averaged:
+                average.update(next(done))
+
+        torch.manual_seed(seed)
+        train(program, self.data, way.epochs, rate, warm_up=0.05, bf16=self.options.bf16, after_step=update, **teaching)
+        if way.averaged:
+            average.swap()
+        return program
+
+
+def run(name: str, options: Namespace, data: Images, test: Images) -> None:
+    network = Network(name, options, data)
+    figures = {"model": name, "images": len(data[0]), "float": accuracy(network.floating, test)}
+    for kind in options.kinds.split(","):
+        way, tops, again = WAYS[kind], [], []
+        for seed in map(int, options.seeds.split(",")) if way.epochs else [0]:
+            program = network.trained(way, seed) if way.epochs else network.calibrated
+            tops.append(accuracy(program, test))
+            again.append(accuracy(network.again(program), test) if way.epochs else tops[-1])
+        figures |= {kind: fmean(tops), f"{kind}, again": fmean(again), f"{kind}, each": [tops, again]}
+        leave(name, figures, options)
+
+
+def mean_drops(rows: Rows, kinds: Iterable[str]) -> dict[str, object]:
+    """What each way loses, the mean over the networks."""
+    ways = [title for kind in kinds for title in (kind, f"{kind}, again")]
+    return {"model": "mean drop", "images": "", "float": ""} | {
+        way: round(fmean(row["float"] - row[way] for row in rows), 3) for way in ways
+    }
 
 
 def main() -> None:
     options = arguments(
-        __doc__, **OPTIONS, weights="", models="resnet20,resnet56,mobilenet_v3_small", kinds="", variants="", rate=1.0
+        __doc__,
+        **OPTIONS,
+        weights="",
+        models="resnet20,resnet56,mobilenet_v3_small",
+        kinds=",".join(WAYS),
+        rate=1.0,
+        seeds="0",
     )
     Path(options.out).mkdir(parents=True, exist_ok=True)
-    kinds = options.kinds.split(",") if options.kinds else list(KINDS)
-    every = [f"{name}-{kind}" for name in options.models.split(",") for kind in kinds]
-    data, test = both_sets(options)
-    wanted = options.variants.split(",") if options.variants else every
-    figures = each_variant("--variants", wanted, options, lambda variant: run(variant, options, data, test))
-    if options.variants:
-        return
-    rows = []
-    for name in options.models.split(","):
-        tops = {one["kind"]: one["top1"] for one in figures if one["model"] == name}
-        floating = next(one["float"] for one in figures if one["model"] == name)
-        drops = {f"drop {kind}": floating - top1 for kind, top1 in tops.items()}
-        rows.append({"model": name, "images": len(data[0]), "float": floating} | tops | drops)
-    report("Top-1, in simulation", rows, options.json)
+    data, test = both_sets(options) if options.jobs == 1 else ((), ())
+    names = options.models.split(",")
+    rows = each_variant("--models", names, options, lambda name: run(name, options, data, test))
+    if len(names) > 1:
+        shown = [{key: value for key, value in row.items() if not isinstance(value, list)} for row in rows]
+        report("Top-1, in simulation", [*shown, mean_drops(rows, options.kinds.split(","))], options.json)
 
 
 if __name__ == "__main__":
