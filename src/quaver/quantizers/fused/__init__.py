@@ -29,7 +29,7 @@ def suits(x: Tensor) -> bool:
 def takes(x: Tensor) -> bool:
     """Whether the kernels are wanted for this tensor, and can read it."""
     if x.is_cuda:
-        wanted = switched_on(x.get_device()) and x.get_device() == torch.cuda.current_device()
+        wanted = switched_on(x.get_device()) and x.get_device() == torch._C._cuda_getDevice()
     else:
         wanted = interpreted() and switched_on(None)
     return wanted and is_plain(x) and x.numel() < MOST

@@ -14,12 +14,11 @@ from quaver.quantizers import fused
 from quaver.quantizers.channel_wise_abs_max import ChannelWiseAbsMax
 from quaver.quantizers.eager_calls import in_a_row, is_eager_now
 from quaver.quantizers.fused import triton_kernels
-from quaver.quantizers.fused.kernel import Kernel
+from quaver.quantizers.fused.kernel import FORMS, Launch
 from quaver.quantizers.fused.range_observers import multiplied_in
 from quaver.quantizers.saturation import neighbours
 
 BLOCK = 256
-_round_weights = Kernel(triton_kernels.round_weights)
 
 
 class WeightLayout(NamedTuple):
@@ -96,19 +95,8 @@ def rounded(
     thresholds = torch.empty(table.channels[-1], device=result.device)
     factors = {quantizer.pair_factor for quantizer in quantizers if quantizer.widens_range}
     assert len(factors) < 2  # only 8 bits can overflow
-    constants = (triton_kernels.ELEMENTS[str(rows[0].dtype)], result.is_cuda, BLOCK)
-    _round_weights(
-        table.channels[-1],
-        result.get_device(),
-        (constants, result.dtype, thresholds.data_ptr() % 16),
-        table.rows,
-        table.owners,
-        table.neighbours,
-        result,
-        thresholds,
-        next(iter(factors), 0.0),
-        *constants,
-    )
+    launch = _rounding(len(thresholds), result.get_device(), rows[0].dtype, result.dtype, next(iter(factors), 0.0))
+    launch(table.rows, table.owners, table.neighbours, result, thresholds)
     many = [stop - start for start, stop in pairwise(table.channels)]
     for quantizer, last in zip(quantizers, torch.split(thresholds, many), strict=True):
         quantizer._buffers["last"] = last
@@ -116,6 +104,12 @@ def rounded(
     if across_processes():  # each gradient when it is there: others wait for it
         return [_StraightThrough.apply([value], weight)[0] for value, weight in zip(values, weights, strict=True)]  # type: ignore[no-untyped-call]
     return list(_StraightThrough.apply(values, *weights))  # type: ignore[no-untyped-call]
+
+
+@lru_cache(FORMS)
+def _rounding(channels: int, device: int, dtype: torch.dtype, given: torch.dtype, pair_factor: float) -> Launch:
+    element = triton_kernels.ELEMENTS[str(dtype)]
+    return Launch(triton_kernels.round_weights, channels, device, pair_factor, element, device >= 0, BLOCK)
 
 
 def across_processes() -> bool:

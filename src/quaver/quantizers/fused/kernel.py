@@ -1,36 +1,34 @@
-"""A Triton kernel that is looked up once: asking what the arguments are takes Triton longer than launching it."""
+"""A Triton kernel for tensors of one form: asking what its arguments are takes Triton longer than launching it."""
 
-from collections.abc import Hashable
 from typing import Any
 
 import torch
 
+FORMS = 4096
+"""Forms of tensors that each kernel is remembered for: several hundred are those of a large network."""
 
-class Kernel:
-    """A kernel as a function of its arguments; what Triton compiled for a form of them is launched again as it is.
 
-    A form is all that Triton may compile otherwise for: dtypes, constants, numbers that are 1 or divisible by 16, whether
-    pointers are (`divisibility`). Who calls says what the form is.
+class Launch:
+    """A kernel as a function of its tensors; what Triton compiled for it first is launched again as it is.
+
+    A form is all that Triton may compile otherwise for: dtypes, numbers and constants, and whether pointers are divisible by
+    16. Who makes a launch makes another for each, and remembers them. ``device`` is -1 in the interpreter.
     """
 
-    def __init__(self, function: Any) -> None:
-        self.function = function
-        self.compiled: dict[Hashable, Any] = {}
+    __slots__ = ("compiled", "device", "function", "numbers", "programs")
 
-    def __call__(self, programs: int, device: int, form: Hashable, *arguments: Any) -> None:
-        """Launch so many programs on an accelerator, or (-1) in the interpreter; constants stand among the arguments."""
-        compiled = self.compiled.get((device, form))
-        if compiled is None:
-            compiled = self.function[(programs,)](*arguments, enable_fp_fusion=False)
-            if device >= 0:
-                self.compiled[device, form] = compiled
+    def __init__(self, function: Any, programs: int, device: int, *numbers: Any) -> None:
+        self.function, self.programs, self.device, self.numbers = function, programs, device, numbers
+        self.compiled: tuple[Any, ...] = ()
+
+    def __call__(self, *tensors: Any) -> None:
+        """Launch so many programs; numbers, and constants behind them, stand behind the tensors."""
+        if not self.compiled:
+            compiled = self.function[(self.programs,)](*tensors, *self.numbers, enable_fp_fusion=False)
+            if self.device >= 0:
+                self.compiled = compiled.run, compiled.function, compiled.packed_metadata
             return
-        stream = torch._C._cuda_getCurrentRawStream(device)
-        compiled.run(
-            programs, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, *arguments
-        )  # the hooks of Triton's own profiler are not called
-
-
-def divisibility(number: int) -> int:
-    """What Triton tells numbers apart by."""
-    return 1 if number == 1 else 16 if number % 16 == 0 else 0
+        run, function, metadata = self.compiled
+        stream = torch._C._cuda_getCurrentRawStream(self.device)
+        # the hooks of Triton's own profiler are not called
+        run(self.programs, 1, 1, stream, function, metadata, None, None, None, *tensors, *self.numbers)

@@ -1,6 +1,7 @@
 """The kernels as functions of tensors, with gradients."""
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from quaver.quantizers.kept_integers import are_wanted, integer_type, keep
 
 try:
     from quaver.quantizers.fused import triton_kernels
-    from quaver.quantizers.fused.kernel import Kernel, divisibility
+    from quaver.quantizers.fused.kernel import FORMS, Launch
 except ImportError as error:
     raise ConfigError(
         f"{SWITCH}=1 in the environment asks for kernels in Triton, and that does not import here: {error}. "
@@ -28,11 +29,6 @@ REDUCED = 4096
 """Values that a program reduces at a time: it waits for memory, and only for so many at once."""
 PROGRAMS = 1024
 """As many reduce a tensor at most: they meet at one address."""
-
-_observe = Kernel(triton_kernels.observe)
-_round_to_grid = Kernel(triton_kernels.round_to_grid)
-_mask_gradient = Kernel(triton_kernels.mask_gradient)
-_slope_and_mask = Kernel(triton_kernels.slope_and_mask)
 
 
 def observe(
@@ -54,36 +50,42 @@ def observe(
 
     With a ``clamp`` it is observed behind that. ``x`` leaves no gaps in memory.
     """
-    count, scale, device = x.numel(), torch.empty((), device=x.device), x.get_device()
-    constants = (
-        rule,
-        tensors,
-        1 << (tensors - 1).bit_length(),
-        grid.signed,
-        grid.narrow,
-        limit is not None,
-        device >= 0,
-        _end(clamp),
-        REDUCED,
+    scale = torch.empty((), device=x.device)
+    launch = _observing(
+        *_form(x), rule, slot, tensors, window, rate, grid.high, grid.signed, grid.narrow, limit is not None, _end(clamp)
     )
-    _observe(
-        min(-(-count // REDUCED), PROGRAMS),
-        device,
-        (constants, x.dtype, x.data_ptr() % 16, divisibility(count)),
-        x,
-        scratch,
-        *buffers,
-        nonfinite,
-        scale if limit is None else limit,
-        scale,
-        count,
-        slot,
-        window,
-        rate,
-        float(grid.high),
-        *constants,
-    )
+    launch(x, scratch, *buffers, nonfinite, scale if limit is None else limit, scale)
     return scale
+
+
+@lru_cache(FORMS)
+def _observing(
+    count: int,
+    dtype: torch.dtype,
+    aligned: bool,
+    device: int,
+    rule: str,
+    slot: int,
+    tensors: int,
+    window: int,
+    rate: float,
+    high: int,
+    signed: bool,
+    narrow: bool,
+    limited: bool,
+    end: float,
+) -> Launch:
+    slots = 1 << (tensors - 1).bit_length()
+    constants = (rule, tensors, slots, signed, narrow, limited, device >= 0, end, REDUCED)
+    programs = min(-(-count // REDUCED), PROGRAMS)
+    return Launch(triton_kernels.observe, programs, device, count, slot, window, float(rate), float(high), *constants)
+
+
+def _form(x: Tensor) -> tuple[int, torch.dtype, bool, int]:
+    """What the launch of a kernel on a tensor hangs on: its values, their dtype, whether it lies so that 16 bytes are read
+    at once, and the device.
+    """
+    return x.numel(), x.dtype, x.data_ptr() % 16 == 0, x.get_device()
 
 
 def fake_quantize(
@@ -100,7 +102,7 @@ def fake_quantize(
     """
     kept = integer_type(grid) if are_wanted() else None
     integers = None if kept is None else torch.empty_like(in_a_row(x), dtype=kept)
-    value: Tensor = _FusedFakeQuantize.apply(x, scale, grid, pass_through, clamp, dtype, integers)  # type: ignore[no-untyped-call]
+    value: Tensor = _apply(x, scale, grid, pass_through, clamp, dtype, integers)
     return value if integers is None else keep(value, integers, scale)
 
 
@@ -126,33 +128,15 @@ class _FusedFakeQuantize(torch.autograd.Function):
     ) -> Tensor:
         given = in_a_row(x)
         to_x, learned = ctx.needs_input_grad[:2]
-        ctx.grid, ctx.masked = grid, to_x and not (pass_through and clamp is None)
-        result, count, device = torch.empty_like(given, dtype=dtype), x.numel(), x.get_device()
-        ctx.dtype = x.dtype
+        ctx.grid, ctx.masked, ctx.dtype = grid, to_x and not (pass_through and clamp is None), x.dtype
         masked = ctx.masked and not learned
+        result = torch.empty_like(given, dtype=dtype)
         # a bit for each value; written to by nobody where there are none
-        bits = torch.empty(-(-count // 8), dtype=torch.uint8, device=x.device) if masked else result
-        inner, channels, per_channel = _channels(given, scale)
-        constants = (per_channel, grid.low < 0, masked, integers is not None, _end(clamp), pass_through, device >= 0, BLOCK)
-        pointers = given.data_ptr() % 16, scale.data_ptr() % 16
-        numbers = divisibility(count), divisibility(inner), divisibility(channels)
-        kinds = x.dtype, result.dtype, None if integers is None else integers.dtype
-        _round_to_grid(
-            -(-count // BLOCK),
-            device,
-            (constants, pointers, numbers, kinds),
-            given,
-            scale,
-            result,
-            bits,
-            bits if integers is None else integers,
-            count,
-            inner,
-            channels,
-            float(grid.low),
-            float(grid.high),
-            *constants,
-        )
+        bits = torch.empty(-(-x.numel() // 8), dtype=torch.uint8, device=x.device) if masked else result
+        kinds = result.dtype, None if integers is None else integers.dtype
+        rounds = (grid.low, grid.high, _end(clamp), pass_through, masked)
+        launch = _rounding(*_form(given), *kinds, *_channels(given, scale), scale.data_ptr() % 16 == 0, *rounds)
+        launch(given, scale, result, bits, bits if integers is None else integers)
         if learned:
             ctx.save_for_backward(given, scale)
         elif masked:
@@ -161,48 +145,91 @@ class _FusedFakeQuantize(torch.autograd.Function):
         return result
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        saved = ctx.saved_tensors
-        if not saved:
-            return gradient.to(ctx.dtype), None, None, None, None, None, None
-        if len(saved) == 1:
-            return _masked(gradient, saved[0], ctx.stride, ctx.dtype), None, None, None, None, None, None
-        x, scale = saved
-        gradient = _laid_out(gradient, x.stride()).to(ctx.dtype)
-        result = torch.empty_like(gradient) if ctx.masked else gradient
-        slopes = torch.empty_like(gradient, dtype=torch.float32)
-        inner, channels, per_channel = _channels(x, scale)
-        constants = (per_channel, ctx.grid.low < 0, ctx.masked, BLOCK)
-        pointers = x.data_ptr() % 16, gradient.data_ptr() % 16, scale.data_ptr() % 16
-        numbers = divisibility(x.numel()), divisibility(inner), divisibility(channels)
-        _slope_and_mask(
-            -(-x.numel() // BLOCK),
-            x.get_device(),
-            (constants, pointers, numbers, x.dtype, gradient.dtype),
-            gradient,
-            x,
-            scale,
-            result,
-            slopes,
-            x.numel(),
-            inner,
-            channels,
-            float(ctx.grid.low),
-            float(ctx.grid.high),
-            *constants,
-        )
-        # summed by torch: in what order is its own affair, and the last bits hang on it
-        return result, slopes.sum_to_size(scale.shape), None, None, None, None, None
+        # what is asked of a gradient that nobody differentiates again takes as long as the rest of this
+        given = _gradients_once(ctx, gradient) if torch.is_grad_enabled() else _gradients(ctx, gradient)
+        return *given, None, None, None, None, None
+
+
+# Past `Function.apply`, which asks for what `fused.suits` has ruled out: functions that transform others (torch.func).
+_apply: Any = super(torch.autograd.Function, _FusedFakeQuantize).apply  # type: ignore[misc]
+
+
+@lru_cache(FORMS)
+def _rounding(
+    count: int,
+    dtype: torch.dtype,
+    aligned: bool,
+    device: int,
+    given: torch.dtype,
+    stored: torch.dtype | None,
+    inner: int,
+    channels: int,
+    per_channel: bool,
+    scale_aligned: bool,
+    low: int,
+    high: int,
+    end: float,
+    pass_through: bool,
+    masked: bool,
+) -> Launch:
+    constants = (per_channel, low < 0, masked, stored is not None, end, pass_through, device >= 0, BLOCK)
+    numbers = (count, inner, channels, float(low), float(high))
+    return Launch(triton_kernels.round_to_grid, -(-count // BLOCK), device, *numbers, *constants)
+
+
+def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Of what was rounded, and of a step that is learned."""
+    saved = ctx.saved_tensors
+    if not saved:
+        return gradient.to(ctx.dtype), None
+    if len(saved) == 1:
+        return _masked(gradient, saved[0], ctx.stride, ctx.dtype), None
+    x, scale = saved
+    gradient = _laid_out(gradient, x.stride()).to(ctx.dtype)
+    result = torch.empty_like(gradient) if ctx.masked else gradient
+    slopes = torch.empty_like(gradient, dtype=torch.float32)
+    pointers = gradient.data_ptr() % 16 == 0, scale.data_ptr() % 16 == 0
+    launch = _sloping(*_form(x), *pointers, *_channels(x, scale), ctx.grid.low, ctx.grid.high, ctx.masked)
+    launch(gradient, x, scale, result, slopes)
+    # summed by torch: in what order is its own affair, and the last bits hang on it
+    return result, slopes.sum_to_size(scale.shape)
+
+
+_gradients_once = once_differentiable(_gradients)
+
+
+@lru_cache(FORMS)
+def _sloping(
+    count: int,
+    dtype: torch.dtype,
+    aligned: bool,
+    device: int,
+    gradient_aligned: bool,
+    scale_aligned: bool,
+    inner: int,
+    channels: int,
+    per_channel: bool,
+    low: int,
+    high: int,
+    masked: bool,
+) -> Launch:
+    numbers = (count, inner, channels, float(low), float(high))
+    constants = (per_channel, low < 0, masked, BLOCK)
+    return Launch(triton_kernels.slope_and_mask, -(-count // BLOCK), device, *numbers, *constants)
 
 
 def _masked(gradient: Tensor, bits: Tensor, stride: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """The gradient, in ``dtype``, where the bit of a tensor laid out like this is set, 0 elsewhere."""
     gradient = _laid_out(gradient, stride)
-    result, count = torch.empty_like(gradient, dtype=dtype), gradient.numel()
-    form = gradient.dtype, dtype, gradient.data_ptr() % 16, divisibility(count)
-    _mask_gradient(-(-count // BLOCK), gradient.get_device(), form, gradient, bits, result, count, BLOCK)
+    result = torch.empty_like(gradient, dtype=dtype)
+    _masking(*_form(gradient), dtype)(gradient, bits, result)
     return result
+
+
+@lru_cache(FORMS)
+def _masking(count: int, dtype: torch.dtype, aligned: bool, device: int, given: torch.dtype) -> Launch:
+    return Launch(triton_kernels.mask_gradient, -(-count // BLOCK), device, count, BLOCK)
 
 
 def _laid_out(gradient: Tensor, stride: tuple[int, ...]) -> Tensor:

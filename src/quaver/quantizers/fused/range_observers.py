@@ -37,20 +37,21 @@ def observed_scale(quantizer: Quantizer, x: Tensor, tensor: int, clamp: Clamp | 
     if rule is None or quantizer.synced or quantizer.widens_range:
         return None
     buffers = quantizer._buffers  # its own table: a module's attributes are looked for in three
-    nonfinite, first, second = (buffers[name] for name in ("nonfinite", *rule.buffers))
+    nonfinite, first, second = buffers["nonfinite"], buffers[rule.buffers[0]], buffers[rule.buffers[1]]
     assert nonfinite is not None
     assert first is not None
     assert second is not None
-    if nonfinite.device != x.device:
+    if nonfinite.get_device() != x.get_device():
         return None
-    if quantizer.scratch is None or quantizer.scratch.device != x.device:
-        quantizer.scratch = torch.zeros(2, dtype=torch.int32, device=x.device)
+    scratch = quantizer.scratch
+    if scratch is None or scratch.get_device() != x.get_device():
+        scratch = quantizer.scratch = torch.zeros(2, dtype=torch.int32, device=x.device)
     return observe(
         in_a_row(x),
         (first, second),
-        quantizer.scratch,
+        scratch,
         nonfinite,
-        quantizer.limit,
+        buffers["clipped_at"] if quantizer.preprocess is None else quantizer.limit,
         quantizer.grid,
         rule=rule.name,
         slot=tensor,
