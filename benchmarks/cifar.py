@@ -169,13 +169,14 @@ def train(
     distill: float = 0.0,
     own: Sequence[dict[str, Any]] = (),
     bf16: bool = bool(OPTIONS["bf16"]),
+    steady: bool = False,
     on_epoch: Callable[[int, float, float], None] = lambda epoch, loss, seconds: None,
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
     """SGD (or AdamW) along one cycle of the learning rate, in bf16 if wanted; biases and batch norm do not decay.
 
     ``own`` are parameter groups with options of their own, such as the quantizers'; their learning rate follows the same
-    cycle. ``distill`` is the weight of learning from a ``teacher``'s outputs.
+    cycle. ``distill`` is the weight of learning from a ``teacher``'s outputs. A ``steady`` rate stays after its warm-up.
     ``on_epoch`` is told the epoch, its mean loss and its seconds.
     """
     images, labels = data
@@ -188,7 +189,11 @@ def train(
     )
     steps = epochs * (len(images) // size)
     peaks = [group["lr"] for group in optimizer.param_groups]
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peaks, total_steps=steps, pct_start=warm_up, div_factor=10)
+    schedule: torch.optim.lr_scheduler.LRScheduler = (
+        torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=max(1, round(warm_up * steps)))
+        if steady
+        else torch.optim.lr_scheduler.OneCycleLR(optimizer, peaks, total_steps=steps, pct_start=warm_up, div_factor=10)
+    )
     model.train()
     step = Step(model, teacher, distill, bf16=bf16)
     for epoch in range(epochs):

@@ -5,7 +5,9 @@
 
 DIR holds ``cifar-10-batches-bin``, WEIGHTS the float weights ``NAME.safetensors``. ``calibrated`` is `quaver.calibrate` with
 256 images and no training. ``one`` goes on from there for an epoch, on the labels and the float model's outputs; ``teacher``
-on these outputs alone, ``held`` with the ranges that were calibrated, ``average`` ends in the average of its last weights.
+on these outputs alone, ``held`` with the ranges that were calibrated, ``average`` ends in the average of its last weights,
+``steady`` has a rate that stays and ends in the mean of the weights of its last three quarters, ``half`` ends half-way
+between the weights it began with and those of ``one``.
 ``six`` starts from the float weights and has six epochs, on the same images, with the same rates along one cycle; ``labels``
 has six without the float model, as `accuracy.py` trains. ``again`` is each of them, calibrated once more. A float model that
 has not learned all it can is surpassed by whoever trains longer, so look at the float model's epochs, too.
@@ -32,8 +34,11 @@ from quaver.training.ema import EMA
 warnings.filterwarnings("ignore", module="torch")
 
 SEEN = 256
+BATCH = 256
 DECAY = 0.98
 """Of the average: it remembers about fifty steps."""
+SETTLED = 0.25
+"""The part of a steady run whose weights are not in the mean."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,8 @@ class Way:
     distill: float = 0.7
     held: bool = False
     averaged: bool = False
+    steady: bool = False
+    half: bool = False
 
 
 WAYS = {
@@ -53,9 +60,33 @@ WAYS = {
     "teacher": Way(distill=1.0),
     "held": Way(held=True),
     "average": Way(averaged=True),
+    "steady": Way(steady=True),
+    "half": Way(half=True),
     "six": Way(calibrated=False, epochs=6),
     "labels": Way(calibrated=False, epochs=6, distill=0.0),
 }
+
+
+class Mean:
+    """The mean of a program's weights: as they are now, and after each update; or of the updates ``after`` so many alone."""
+
+    def __init__(self, program: quaver.Program, after: int = 0) -> None:
+        self.weights = list(program.parameters())
+        self.kept = [weight.detach().clone() for weight in self.weights]
+        self.after, self.count = after, 0 if after else 1
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the weights as they are."""
+        self.after -= 1
+        if self.after < 0:
+            self.count += 1
+            torch._foreach_lerp_(self.kept, self.weights, 1 / self.count)
+
+    @torch.no_grad()
+    def place(self) -> None:
+        """Put the mean where the weights are."""
+        torch._foreach_copy_(self.weights, self.kept)
 
 
 class Network:
@@ -79,15 +110,24 @@ class Network:
         teaching: dict[str, nn.Module | float] = {"teacher": self.floating, "distill": way.distill} if way.distill else {}
         rate = self.options.rate * QAT_LR * LEARNING_RATES[self.name]
         average, done = EMA(program, DECAY), iter(range(1 << 30))
+        steps = way.epochs * (len(self.data[0]) // BATCH)
+        mean = Mean(program) if way.half else Mean(program, after=round(SETTLED * steps))
 
         def update() -> None:
             if way.averaged:
                 average.update(next(done))
+            if way.steady:
+                mean.update()
 
         torch.manual_seed(seed)
-        train(program, self.data, way.epochs, rate, warm_up=0.05, bf16=self.options.bf16, after_step=update, **teaching)
+        how = {"warm_up": 0.05, "bf16": self.options.bf16, "steady": way.steady, "after_step": update}
+        train(program, self.data, way.epochs, rate, size=BATCH, **how, **teaching)
         if way.averaged:
             average.swap()
+        if way.half:
+            mean.update()
+        if way.half or way.steady:
+            mean.place()
         return program
 
 
