@@ -22,6 +22,7 @@ CPU, where it is measured with ``--memory`` and no times are, torch.profiler's: 
 and free. Scratch memory of oneDNN is not in it, nor what malloc does not give back.
 """
 
+import gc
 import os
 import time
 import warnings
@@ -163,7 +164,9 @@ def measure(name: str, mode: str, who: str, options: object) -> dict[str, object
     torch._dynamo.reset()
     if options.precision != "bf16":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
-    jobs, memory, start_up, resident = {}, {}, {}, 0.0
+    gc.collect()  # what a model before left behind is no part of this one
+    jobs, memory, start_up = {}, {}, {}
+    resident = torch.cuda.memory_allocated() / 2**20 if cuda else 0.0
     for kind in ("float", who):
         model, images, labels = make(name, "float" if kind == "float" else kind, options)
         begin = time.perf_counter()
