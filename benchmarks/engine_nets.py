@@ -324,6 +324,13 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
     "tokens: linear, permuted, conv": tokens(lambda s, x: s.c(s.a(x).transpose(1, 2).unflatten(2, (16, 16)))),
     "tokens: residual": tokens(lambda s, x: s.a(y := s.b(s.a(x)) + x) + y),
     "tokens in rows and columns: linear, linear": tokens(lambda s, x: s.b(s.a(x.unflatten(1, (16, 16))))),
+    "tokens in rows and columns: linear, relu, linear": tokens(lambda s, x: s.b(F.relu(s.a(x.unflatten(1, (16, 16)))))),
+    "tokens in rows and columns: linear, silu, linear": tokens(lambda s, x: s.b(F.silu(s.a(x.unflatten(1, (16, 16)))))),
+    "tokens in rows and columns: residual": tokens(lambda s, x: s.a(y := s.b(s.a(x := x.unflatten(1, (16, 16)))) + x) + y),
+    "tokens in rows and columns: linear, permuted, conv": tokens(
+        lambda s, x: s.c(s.a(x.unflatten(1, (16, 16))).permute(0, 3, 1, 2))
+    ),
+    "tokens in rows and columns: layer norm, linear": tokens(lambda s, x: s.b(s.n(s.a(x.unflatten(1, (16, 16)))))),
     "tokens: linear, gelu, linear": tokens(lambda s, x: s.b(F.gelu(s.a(x)))),
     "tokens: layer norm, linear": tokens(lambda s, x: s.b(s.n(s.a(x)))),
     "tokens: attention": tokens(

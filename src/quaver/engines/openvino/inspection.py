@@ -62,11 +62,15 @@ def _adds_elsewhere(op: Any) -> bool:
 
 
 def _maker(value: Any) -> str:
-    """What type of op gives a tensor, with what is done to it element by element by constants."""
+    """What type of op gives a tensor, with what is done to it element by element by constants, in another shape or not."""
     op = value.get_node()
-    while op.get_type_name() in ("Add", "Multiply") and op.input_value(1).get_node().get_type_name() == "Constant":
+    while op.get_type_name() == "Reshape" or _is_with_constant(op):
         op = op.input_value(0).get_node()
     return str(op.get_type_name())
+
+
+def _is_with_constant(op: Any) -> bool:
+    return op.get_type_name() in ("Add", "Multiply") and op.input_value(1).get_node().get_type_name() == "Constant"
 
 
 def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:

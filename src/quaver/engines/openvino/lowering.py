@@ -12,7 +12,7 @@ from typing import Any
 from torch import fx
 
 from quaver.engines.openvino.activations import KERNELS, activation
-from quaver.graph.nodes import Facts, argument, behind, is_parameter, is_signed, packet, rank_of, stored_weight
+from quaver.graph.nodes import Facts, argument, behind, is_parameter, is_signed, packet, stored_weight
 from quaver.graph.patterns import RoundedNorm, ends_layer, folded_behind, on_integers, rounded_norm
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
@@ -181,12 +181,9 @@ class OpenVINOLowering(Lowering):
     def rounds(self, layer: fx.Node, x: fx.Node) -> bool:
         """Whether OpenVINO lets a layer round ``x``, which it gives.
 
-        Sums with what a linear layer gives are a kernel of their own, and so are even its biases where the output has more
-        than three dimensions.
+        Sums with what a linear layer gives are a kernel of their own.
         """
-        if self.facts[layer].kind == "convolution":
-            return True
-        return x not in self.sums and rank_of(layer) in (2, 3)
+        return self.facts[layer].kind == "convolution" or x not in self.sums
 
     def is_rounded_alone(self, x: fx.Node) -> bool:
         """Whether a tensor is rounded, behind a ReLU or ReLU6 at most, and that is all that is done with it."""

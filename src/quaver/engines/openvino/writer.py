@@ -13,13 +13,16 @@ import torch
 
 from quaver.engines.engine import WriteOptions
 from quaver.engines.openvino.barriers import MOVES, keep_apart
+from quaver.engines.openvino.editing import hand_over, is_linear
 from quaver.engines.openvino.norms import round_norms, spell_out_norm
+from quaver.engines.openvino.rows import put_on_rows
 from quaver.engines.openvino.runner import EXACT, EXACT_IN_FILE, ov
 from quaver.errors import EngineError
 from quaver.onnx.byte_input import take_bytes
 from quaver.onnx.editing import array_of, constant, insert_before, made_by, operand
 from quaver.onnx.model import checked_proto, shared_model
 from quaver.program import Program
+from quaver.program.quantized_tensors import quantized_tensors, rounded_name
 
 ops = ov.opset13
 
@@ -50,6 +53,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
     round_norms(converted, program)
     _give_biases(converted)
     keep_apart(converted)
+    put_on_rows(converted, {rounded_name(tensor.name) for tensor in quantized_tensors(program)})
     packed = _pack_small_weights(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
@@ -132,7 +136,7 @@ def scale_apart(graph: ir.Graph) -> None:
             spell_out_norm(graph, norm, len(operand(norm).shape or ()))
     for node in [node for node in graph if node.op_type in ("Mul", "Div")]:
         factors = [array_of(value) for value in node.inputs if is_constant(value)]
-        place = next((place for place, value in enumerate(node.inputs) if is_linear(value)), None)
+        place = next((place for place, value in enumerate(node.inputs) if is_linear_result(value)), None)
         if place is None or not any(size != 1 for factor in factors for size in factor.shape[:-1]):
             continue
         result = node.outputs[0]
@@ -151,10 +155,10 @@ def is_constant(value: ir.Value | None) -> bool:
     return value is not None and value.const_value is not None
 
 
-def is_linear(value: ir.Value | None) -> bool:
+def is_linear_result(value: ir.Value | None) -> bool:
     """Whether a tensor is a matrix product, with what is added to it."""
     sums = made_by(value, "Add")
-    return made_by(value, "MatMul") is not None or (sums is not None and any(map(is_linear, sums.inputs)))
+    return made_by(value, "MatMul") is not None or (sums is not None and any(map(is_linear_result, sums.inputs)))
 
 
 def _keep_constants_unrounded(model: ov.Model) -> None:
@@ -209,7 +213,7 @@ def _store_signed_from_zero(model: ov.Model) -> None:
         name, output = rounding.get_friendly_name(), rounding.output(0)
         unsigned.set_friendly_name(f"{name}.from_zero")
         signed.set_friendly_name(name)
-        _hand_over(output, output.get_target_inputs(), signed.output(0))
+        hand_over(output, output.get_target_inputs(), signed.output(0))
     model.validate_nodes_and_infer_types()
 
 
@@ -231,7 +235,7 @@ def _give_biases(model: ov.Model) -> None:
     next to zero (both seen in 2026.4). A bias that all channels have alike it takes into the rounding first.
     """
     for layer in model.get_ordered_ops():
-        if layer.get_type_name() not in CONVOLUTIONS + TRANSPOSED and not _is_linear(layer):
+        if layer.get_type_name() not in CONVOLUTIONS + TRANSPOSED and not is_linear(layer):
             continue
         output = layer.output(0)
         readers = output.get_target_inputs()
@@ -239,21 +243,11 @@ def _give_biases(model: ov.Model) -> None:
             continue  # nothing is rounded, and a zero stays one
         biases = [bias for reader in readers if (bias := _added_constant(reader.get_node())) is not None]
         if not biases:
-            _hand_over(output, readers, ops.add(output, _next_to_nothing(layer)).output(0))
+            hand_over(output, readers, ops.add(output, _next_to_nothing(layer)).output(0))
         for bias in biases:
             if not bias.get_source_output().get_node().data.any():
                 bias.replace_source_output(_next_to_nothing(layer).output(0))
     model.validate_nodes_and_infer_types()
-
-
-def _is_linear(op: ov.Node) -> bool:
-    """Whether an op is a matrix product with a weight."""
-    if op.get_type_name() != "MatMul":
-        return False
-    weight = op.input_value(1).get_node()
-    while weight.get_type_name() in ("Convert", "Multiply", "Transpose"):
-        weight = weight.input_value(0).get_node()
-    return bool(weight.get_type_name() == "Constant")
 
 
 def _added_constant(op: ov.Node) -> ov.Input | None:
@@ -268,15 +262,6 @@ def _next_to_nothing(layer: ov.Node) -> ov.Node:
     bias = np.zeros(sizes[axis].get_length(), np.float32)
     bias[0] = NOTHING
     return ops.constant(bias.reshape(-1, *[1] * behind))
-
-
-def _hand_over(old: ov.Output, readers: set[ov.Input], new: ov.Output) -> None:
-    """Let these readers of a tensor read another, which takes its names."""
-    names = old.get_names()
-    old.set_names(set())
-    for reader in readers:
-        reader.replace_source_output(new)
-    new.set_names(names)
 
 
 def _pack_small_weights(model: ov.Model) -> list[Any]:

@@ -1,0 +1,24 @@
+"""What the rewritings of an OpenVINO model share."""
+
+from collections.abc import Iterable
+
+from quaver.engines.openvino.runner import ov
+
+
+def is_linear(op: ov.Node) -> bool:
+    """Whether an op is a matrix product with a weight."""
+    if op.get_type_name() != "MatMul":
+        return False
+    weight = op.input_value(1).get_node()
+    while weight.get_type_name() in ("Convert", "Multiply", "Transpose"):
+        weight = weight.input_value(0).get_node()
+    return bool(weight.get_type_name() == "Constant")
+
+
+def hand_over(old: ov.Output, readers: Iterable[ov.Input], new: ov.Output) -> None:
+    """Let these readers of a tensor read another, which takes its names."""
+    names = old.get_names()
+    old.set_names(set())
+    for reader in readers:
+        reader.replace_source_output(new)
+    new.set_names(names)
