@@ -215,3 +215,14 @@ def test_the_test_set_is_looked_at_when_nothing_is_left_to_choose(tmp_path, monk
     assert judged == [359, 143, 143, 143, 359]  # float; float, calibrated and trained, to choose; the result
     assert (before.figures["images"], after.figures["images"]) == (359, 359)
     assert (after.choice["way"], after.choice["held_out_images"]) == ("trained", 143)
+
+
+def test_training_to_a_target_is_such_that_any_epoch_may_be_the_last_unless_flags_say_otherwise(tmp_path):
+    def phase(**words):
+        begun = start("quantize", None, WORDS | {"model_save_dir": str(tmp_path)} | words, "", lambda words: None)
+        return begun.recipe.quantize
+
+    chosen, without = phase(ema="0.5"), phase(target_drop="-1")
+
+    assert (chosen.lr_strategy, chosen.ema, chosen.reestimate_bn, chosen.distill) == ("constant", 0.5, 100, 0.7)
+    assert (without.lr_strategy, without.ema, without.distill) == ("cosine_decay", 0.0, 0.0)

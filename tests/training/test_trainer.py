@@ -167,6 +167,27 @@ def test_reestimated_statistics_are_the_mean_over_the_batches_that_were_asked_fo
     assert torch.allclose(program.state_dict()["stem.1.running_var"], var, rtol=1e-5)
 
 
+def test_the_figures_of_an_epoch_are_those_that_the_result_would_have_if_training_ended_there():
+    heard, options = Heard(), {"ema": 0.9, "reestimate_bn": 3, "lr_strategy": "constant"}
+
+    trained(num_epochs=2, listeners=(heard,), **options)
+
+    assert heard.evaluations[0].figures == trained(num_epochs=1, **options).state.metrics
+
+
+def test_reestimating_for_an_epochs_figures_leaves_training_as_it_was():
+    trainers = [Trainer(tiny_job(num_epochs=2, ema=0.9, reestimate_bn=batches)) for batches in (0, 3)]
+
+    for trainer in trainers:
+        torch.manual_seed(0)
+        trainer._epoch()
+
+    plain, anew = (trainer.state for trainer in trainers)
+    assert plain.metrics != anew.metrics
+    assert_same_state(*(state_of(trainer.job.program) for trainer in trainers))
+    assert_same_state(plain.average.values, anew.average.values)
+
+
 def test_reestimating_moves_no_range():
     plain, anew = (trained(reestimate_bn=batches).job.program for batches in (0, 2))
 

@@ -102,7 +102,9 @@ class Phase:
     freeze_bn_epoch: int = option(
         NEVER, epoch_or_never(), "From this epoch on batch norm uses its statistics as they are; -1: never."
     )
-    reestimate_bn: int = option(0, whole(0), "Batches to measure batch-norm statistics anew on, at the end.")
+    reestimate_bn: int = option(
+        0, whole(0), "Batches to measure batch-norm statistics anew on, after each epoch and at the end."
+    )
     watchdog: str = option("stop", one_of(*ANSWERS), "What to do when training goes wrong; rollback also lowers the rate.")
     watchdog_period: int = option(100, whole(1), "Steps between two looks of the watchdog.")
     rollback_lr_factor: float = option(0.5, number(0.001, 0.999), "What a rollback multiplies the learning rate by.")

@@ -8,7 +8,7 @@ from typing import Any
 
 from quaver.config.load import Command, load_recipe, recipe_of, with_flags
 from quaver.config.options import as_written
-from quaver.config.recipe import Recipe
+from quaver.config.recipe import NO_TARGET, Recipe
 from quaver.errors import ConfigError, StorageError
 from quaver.experiment.recipe_checks import dataset_name, recipe_problems
 from quaver.experiment.run_folder import FORMAT, RunFolder
@@ -23,6 +23,9 @@ HARMLESS = {"data_dir", "workers", "use_gpu", "log_period", "checkpoint_period",
 # a detector's loss is a sum over all its places, with gradients a thousand times those of a classifier
 DETECTION = {"train": {"optimizer": "adamw", "lr": 0.002, "clip_norm": 10}}
 DETECTION["quantize"] = DETECTION["train"] | {"lr": 0.0005}
+# on the way to a target any epoch may be the last, and the fewer the better: of a rate that stays, the average of the
+# weights is good at the end of each, once batch norms are measured anew for it
+SHORT = {"quantize": {"lr_strategy": "constant", "ema": 0.98, "reestimate_bn": 100, "distill": 0.7}}
 
 
 @dataclass(frozen=True)
@@ -74,9 +77,11 @@ def start(
 
 
 def _recipe(file: Path | None, flags: Mapping[str, Any], command: Command) -> Recipe:
-    """The recipe, with the defaults that its task wants."""
+    """The recipe, with the defaults that its task and its aim want."""
     recipe = load_recipe(file, flags, command)
-    return load_recipe(file, flags, command, DETECTION) if dataset_name(recipe) == "voc" else recipe
+    if dataset_name(recipe) == "voc":
+        return load_recipe(file, flags, command, DETECTION)
+    return load_recipe(file, flags, command, SHORT) if recipe.quantize.target_drop != NO_TARGET else recipe
 
 
 def _from_analysis(recipe: Recipe, folder: RunFolder, say: Say) -> Recipe:

@@ -2,7 +2,7 @@
 
 import copy
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,12 @@ from quaver.experiment.target_drop import Attempt, Figures, TargetDrop
 from quaver.models import load_weights
 from quaver.pipeline import quant_aware
 from quaver.program import Program
-from quaver.training.classification import Classification
 from quaver.training.interruption import Interruption
 from quaver.training.job import Job
 from quaver.training.listener import Listener
 from quaver.training.trainer import Trainer
 
 FLOAT, QUANTIZE = "float", "quantize"
-DISTILL = 0.7
-"""How much is learned from the float model on the way to a target, unless the recipe says it."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +88,6 @@ class TrainingRun:
             if target.is_met(attempt.figures):
                 return self._chosen(target, attempt)
             start = attempt.program
-        if isinstance(components.task, Classification):
-            phase = replace(phase, distill=phase.distill or DISTILL)
         teacher = self._teacher(before) if phase.distill else None
         trained = self._trained(QUANTIZE, start, phase, header, teacher, target)
         attempt = Attempt("trained", trained.program, trained.figures)

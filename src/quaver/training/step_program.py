@@ -26,7 +26,7 @@ class StepRunner:
     def __init__(self, program: Program, *, compile: bool = False, ranks: Ranks | None = None) -> None:
         self.program = program
         self.several = ranks is not None and ranks.world > 1
-        self._chosen: tuple[bool, bool] | None = None
+        self._views: dict[tuple[bool, bool], Program] = {}  # kept, for each has compiled code of its own
         self._stage = _Stage(program)
         called: Any = self._stage
         if self.several:
@@ -35,9 +35,14 @@ class StepRunner:
 
     def arrange(self, *, fixed_statistics: bool, observing: bool) -> bool:
         """From now on with or without moving batch-norm statistics, and moving ranges; whether that is new."""
-        if self._chosen == (fixed_statistics, observing):
-            return False
-        self._chosen = (fixed_statistics, observing)
+        chosen = (fixed_statistics, observing)
+        if chosen not in self._views:
+            self._views[chosen] = self._view(fixed_statistics=fixed_statistics, observing=observing)
+        is_new = self._stage.view is not self._views[chosen]
+        self._stage.use(self._views[chosen])
+        return is_new
+
+    def _view(self, *, fixed_statistics: bool, observing: bool) -> Program:
         if fixed_statistics:
             view = with_fixed_statistics(self.program)
         else:
@@ -46,8 +51,7 @@ class StepRunner:
             observe_together(view)
         if not observing:
             view.apply(disable_observer)
-        self._stage.use(view.train())
-        return True
+        return view.train()
 
     def __call__(self, images: Tensor) -> Any:
         """What the model gives for a batch."""

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import torch
@@ -175,17 +177,38 @@ class Trainer:
         return (self._steps - at) * (now - self._began) / max(at - self._began_at, 1)
 
     def _evaluated(self) -> dict[str, float]:
-        """The figures of merit as they are, with the averaged weights if there are any."""
+        """The figures of merit of what the result would be if training ended here."""
         if self.job.test is None:
             return {}
-        average = self.state.average
-        if average is None:
+        with self._as_result():
             return self._merit(self.job.test)
-        average.swap()
+
+    @contextmanager
+    def _as_result(self) -> Iterator[None]:
+        """With averaged weights and statistics measured anew, if there are any; then as it was before."""
+        random = random_state(self.job.device)  # which dropout asks, where statistics are measured
+        self._swap()
+        statistics = [(buffer, buffer.clone()) for buffer in self.job.program.buffers()]
         try:
-            return self._merit(self.job.test)
+            self._reestimate(self.state.at.epoch + 1, self._stop_if_asked)
+            yield
         finally:
-            average.swap()
+            for buffer, before in statistics:
+                buffer.copy_(before)
+            self._swap()
+            restore_random_state(random, self.job.device)
+
+    def _swap(self) -> None:
+        if self.state.average is not None:
+            self.state.average.swap()
+
+    def _reestimate(self, epoch: int, ask: Callable[[], None]) -> None:
+        """Measure batch-norm statistics anew, on batches of an epoch; ``ask`` is called before each."""
+        if not self.phase.reestimate_bn:
+            return
+        self.runner.arrange(fixed_statistics=False, observing=False)
+        batches = islice(_Stoppable(self.job.batches, ask).epoch(epoch), self.phase.reestimate_bn)
+        reestimate(self.job.program, self.runner, (self._here(batch)[0] for batch in batches))
 
     def _merit(self, test: Batches) -> dict[str, float]:
         # several processes would have to agree between two batches
@@ -195,13 +218,9 @@ class Trainer:
 
     def _finished(self) -> dict[str, float]:
         """Make the program what it is to be: averaged weights, statistics measured anew."""
-        if self.state.average is not None:
-            self.state.average.swap()
-        if self.phase.reestimate_bn:
-            self.runner.arrange(fixed_statistics=False, observing=False)
-            batches = zip(range(self.phase.reestimate_bn), self.job.batches.epoch(self.state.at.epoch), strict=False)
-            reestimate(self.job.program, self.runner, (self._here(batch)[0] for _, batch in batches))
-        if self.job.test is not None and (self.phase.reestimate_bn or not self.state.metrics):
+        self._swap()
+        self._reestimate(self.state.at.epoch, ask=lambda: None)
+        if self.job.test is not None and not self.state.metrics:  # else they are the last epoch's, of this very program
             self.state.metrics = self.job.task.evaluate(self.view, self.job.test)
         return self.state.metrics
 
