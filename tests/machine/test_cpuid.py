@@ -1,6 +1,6 @@
-import mmap
 import platform
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,14 +31,30 @@ def test_the_subleaf_is_asked_for():
     assert len(widths) > 1
 
 
-@pytest.mark.parametrize("refused", ["memfd_create", "mmap"])
-def test_a_system_that_runs_no_code_of_ours_is_not_asked(monkeypatch, refused):
+@x86_linux
+def test_a_system_that_makes_no_such_file_is_not_asked(monkeypatch):
     def refuse(*_):
         raise PermissionError("not here")
 
-    monkeypatch.setattr(*((module.os, refused) if refused == "memfd_create" else (mmap, refused)), refuse, raising=False)
+    monkeypatch.setattr(module.os, "memfd_create", refuse)
 
     assert cpuid(0) is None
+
+
+@x86_linux
+def test_a_system_that_runs_no_code_of_ours_is_not_asked(monkeypatch):
+    monkeypatch.setattr(module._library(), "mmap", lambda *_: module._FAILED)
+
+    assert cpuid(0) is None
+
+
+@x86_linux
+def test_asking_needs_no_numpy():
+    asked = "import sys; from quaver.machine.cpuid import cpuid; cpuid(0); print('numpy' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"
 
 
 def test_another_kind_of_processor_is_not_asked(monkeypatch):

@@ -9,7 +9,7 @@ import typer
 from quaver.cli.consoles import progress_console, results_console
 from quaver.cli.flags import with_flags_of
 from quaver.cli.image_flags import ImageFlags
-from quaver.cli.report_files import warn
+from quaver.cli.notices import warn
 from quaver.engines import DEFAULT, ENGINES
 from quaver.errors import ConfigError
 from quaver.program import Stage

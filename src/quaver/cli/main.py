@@ -16,6 +16,7 @@ from quaver.cli.consoles import progress_console
 from quaver.cli.export import convert, export
 from quaver.cli.flags import BOTH_SPELLINGS, FlagsCommand, by_any_name
 from quaver.cli.language import Lang, TranslatedCommand, TranslatedGroup
+from quaver.cli.notices import as_lines
 from quaver.cli.report import report
 from quaver.cli.testing import bench, convert_data, run_tester
 from quaver.cli.training_commands import demo, quantize, train
@@ -30,7 +31,8 @@ def with_plain_errors(command: Callable[..., None]) -> Callable[..., None]:
     def run(*args: Any, **kwargs: Any) -> None:
         errors = progress_console()
         try:
-            command(*args, **kwargs)
+            with as_lines():
+                command(*args, **kwargs)
         except StoppedError as stopped:
             errors.print(str(stopped), markup=False)
             raise typer.Exit(stopped.exit_code) from stopped

@@ -7,9 +7,7 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
-from quaver.cli.consoles import progress_console
 from quaver.errors import ConfigError
 from quaver.files import destination, is_stream, write_atomically, writing
 
@@ -55,11 +53,6 @@ def fail_where_target_was_missed(console: Console, report: dict[str, Any]) -> No
             )
         console.print("What was trained is kept. Train longer (--num_epochs), or leave more layers float (quaver analyze).")
         raise typer.Exit(1)
-
-
-def warn(message: str) -> None:
-    """A line that stands out."""
-    progress_console().print(f"[yellow]warning:[/] {escape(message)}")
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:

@@ -14,7 +14,8 @@ from quaver.analysis import Analysis
 from quaver.cli.analyze import show_analysis
 from quaver.cli.consoles import progress_console, results_console, table_of
 from quaver.cli.flags import model_and_data
-from quaver.cli.report_files import fail_where_target_was_missed, fail_where_verify_failed, warn
+from quaver.cli.notices import warn
+from quaver.cli.report_files import fail_where_target_was_missed, fail_where_verify_failed
 from quaver.cli.screen import Screen
 from quaver.config.load import Command, load_recipe
 from quaver.deployment import without_mobile_file

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 # A function of leaf, subleaf, and four numbers to write to, as C calls it on Linux.
@@ -19,6 +20,7 @@ _CODE = bytes.fromhex(
     "5b c3"  # pop rbx; ret
 )
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
+_FAILED = ctypes.c_void_p(-1).value
 
 
 class Registers(NamedTuple):
@@ -43,17 +45,29 @@ def cpuid(leaf: int, subleaf: int = 0) -> Registers | None:
         code = _executable(_CODE)
     except OSError:  # a hardened system may run no code but what was installed
         return None
-    import numpy as np  # which gives the address of memory that may only be read; most processors are never asked
-
-    _SIGNATURE(np.frombuffer(code, np.uint8).ctypes.data)(leaf, subleaf, ctypes.addressof(answer))
+    _SIGNATURE(code)(leaf, subleaf, ctypes.addressof(answer))
+    _library().munmap(code, len(_CODE))
     return Registers(*answer)
 
 
-def _executable(code: bytes) -> mmap.mmap:
-    """Memory with this code, never writable and executable at once: many systems refuse that."""
+def _executable(code: bytes) -> int:
+    """The address of memory with this code, never writable and executable at once: many systems refuse that."""
     file = os.memfd_create("cpuid")
     try:
         os.write(file, code)
-        return mmap.mmap(file, len(code), mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)
+        address = _library().mmap(None, len(code), mmap.PROT_READ | mmap.PROT_EXEC, mmap.MAP_PRIVATE, file, 0)
     finally:
         os.close(file)
+    if address == _FAILED:
+        raise OSError(ctypes.get_errno(), "no memory for code")
+    return int(address)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """C's own mmap: Python's gives no address of memory that may only be read."""
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return library
