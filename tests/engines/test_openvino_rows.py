@@ -100,3 +100,9 @@ def test_tensors_that_files_are_compared_by_keep_name_and_shape():
 
     (shown,) = [port for op in model.get_ordered_ops() for port in op.outputs() if "y.rounded" in port.get_names()]
     assert shown.get_partial_shape() == ov.PartialShape([-1, 3, 5, 6])
+
+
+def test_a_layer_that_reads_columns_is_left_alone():
+    model = both_ways(lambda x: ops.matmul(x, ops.constant(WEIGHT), True, False), -1, 3, 8, 5, image=(2, 3, 8, 5))
+
+    assert kinds(model) == ["Parameter", "MatMul"]

@@ -43,3 +43,19 @@ def test_what_depends_on_no_input_is_stored_as_pytorch_computes_it():
         expected = net(torch.zeros(1, 3, 4, 4))
     assert sum_.op_type == "Add"
     assert np.array_equal(array_of(sum_.inputs[1]), expected.numpy())
+
+
+class Parts(nn.Module):
+    """Tensors in parts, by their number and by their size; the last part is smaller."""
+
+    def forward(self, x):
+        first, second = torch.chunk(x, dim=1, chunks=2)
+        *_, third = x.split(3, -1)
+        return first - second, third * 2
+
+
+def test_parts_of_a_tensor_are_told_by_their_sizes():
+    graph = model_of(quaver.capture(Parts().eval(), (torch.randn(2, 4, 8, 8),)).eval()).graph
+
+    sizes = [array_of(node.inputs[1]).tolist() for node in graph if node.op_type == "SplitToSequence"]
+    assert sizes == [[2, 2], [3, 3, 2]]

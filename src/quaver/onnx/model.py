@@ -109,6 +109,8 @@ def for_onnx(program: Program) -> Flat:
             spell_out_wrapping(graph, node)
         elif calls(node, "scaled_dot_product_attention") and rank_of(node) != 4:
             node.target = attention
+        elif calls(node, "chunk", "split"):
+            node.target, node.args = in_sizes, (node.target, *node.args)
     module.recompile()
     return Flat(module).eval()
 
@@ -198,6 +200,11 @@ def attention(
     mask = attn_mask if attn_mask is None or attn_mask.dim() == 2 else in_four(attn_mask)
     result = F.scaled_dot_product_attention(in_four(query), in_four(key), in_four(value), mask, *args, **kwargs)
     return result.reshape(*front, *result.shape[-2:])
+
+
+def in_sizes(divide: Any, x: Tensor, size: Any, dim: int = 0) -> Any:
+    """Chunks and equal parts of a tensor, by the sizes that they have: OpenVINO does not know those of all tensors."""
+    return x.split_with_sizes([part.shape[dim] for part in divide(x, size, dim)], dim)
 
 
 def example(program: Program) -> tuple[tuple[Tensor, ...]]:

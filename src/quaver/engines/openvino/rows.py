@@ -25,11 +25,16 @@ def put_on_rows(model: ov.Model, rounded: Collection[str]) -> None:
     Tensors of these names keep their shape, for they are what a file is compared by.
     """
     for op in model.get_ordered_ops():
-        if is_linear(op) or _is_layer_norm(op):
+        if _is_layer_of_rows(op) or _is_layer_norm(op):
             shape = op.get_input_partial_shape(0)
             if shape.rank.is_static and shape.rank.get_length() > 3 and shape[-1].is_static:
                 _reshape(op, shape, rounded)
     model.validate_nodes_and_infer_types()
+
+
+def _is_layer_of_rows(op: ov.Node) -> bool:
+    """Whether an op is a linear layer that reads channels last: OpenVINO has taken in a transpose in front of others."""
+    return is_linear(op) and not op.get_attributes()["transpose_a"]
 
 
 def _is_layer_norm(op: ov.Node) -> bool:

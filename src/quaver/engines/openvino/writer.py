@@ -70,7 +70,8 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
 
 
 def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[-1]
+    """What went wrong, of a message that begins with where in OpenVINO's source, and may end with advice for its authors."""
+    return (str(error).partition("\nSummary:")[0].strip().splitlines() or [""])[-1]
 
 
 def unshare_weights(graph: ir.Graph) -> None:
