@@ -109,6 +109,17 @@ def test_a_tensor_that_leaves_xnnpack_and_stays_there_is_the_same_in_both_places
     torch.testing.assert_close(run(serialized(program)[:-40], images), in_xnnpack_arithmetic(program, images))
 
 
+def test_convolutions_along_a_line_run_in_int8_and_are_bit_equal():
+    torch.manual_seed(0)
+    line = [nn.Conv1d(8, 16, 9, 2, 4), nn.BatchNorm1d(16), nn.ReLU(), nn.Conv1d(16, 16, 3, 1, 2, 2, groups=16), nn.ReLU6()]
+    program = mobile_program(nn.Sequential(*line, nn.Conv1d(16, 4, 1, groups=2)), (8, 8, 32), {"target": "executorch"})
+    sound = torch.randn(32, 8, 32)
+
+    (graph,) = delegated(lowered(program))
+    assert [len(nodes(graph, name)) for name in ("aten.convolution", "dequantize_per_channel")] == [3, 3]
+    assert torch.equal(run(serialized(program)[:-40], sound), in_xnnpack_arithmetic(program, sound))
+
+
 def test_xnnpack_is_given_the_whole_graph(manager):
     called = [str(node.target) for node in manager.exported_program().graph.nodes if node.op == "call_function"]
 

@@ -123,6 +123,15 @@ def test_the_simulation_is_what_onnx_defines():
     assert np.abs(program(x).detach().numpy() - expected).max() < 1e-5 * np.abs(expected).max()
 
 
+def test_convolutions_along_a_line_are_quantized_as_others_are(tmp_path):
+    torch.manual_seed(0)
+    line = [nn.Flatten(2), nn.Conv1d(3, 8, 9, 2, 4), nn.ReLU(), nn.Conv1d(8, 8, 3, 1, 2, 2, groups=8), nn.Conv1d(8, 4, 1)]
+    program = frozen(nn.Sequential(*line))
+
+    assert not [op for op in program.ops() if op.type == "conv1d" and not op.quantized]
+    assert quaver.verify(program, quaver.export(program, tmp_path, target="tensorrt"), [noise()]).passed
+
+
 def test_what_was_made_for_255_steps_gets_127_larger_ones(tmp_path):
     torch.manual_seed(0)
     made = frozen(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 1)), target="openvino")

@@ -314,7 +314,7 @@ FLOAT_ON_ONNX_RUNTIME = {
     "Bare": 1,
     "Scaled": 1,
     "PreActivated": 5,  # four that a batch norm, which is float there, reads unrounded
-    "Sound": 7,  # by default this engine's convolutions along a line are float
+    "Sound": 2,  # the last convolution's result is not rounded, but the average of it
 }
 
 

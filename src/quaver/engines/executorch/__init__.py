@@ -21,8 +21,8 @@ class ExecuTorch(Engine):
     takes_bytes = True
     asymmetric = True
     op_types = (
-        *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "elementwise_add", "elementwise_mul", "pool2d", "mean"),
-        *("concat", "flatten", "reshape", "transpose", "slice", "assign"),
+        *("conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose", "mul", "elementwise_add", "elementwise_mul"),
+        *("pool2d", "mean", "concat", "flatten", "reshape", "transpose", "slice", "assign"),
     )
     script = (
         "import torch",

@@ -15,8 +15,8 @@ class ONNXRuntime(Engine):
     suffix = ".onnx"
     reads = (".onnx",)
     op_types = (
-        *("conv2d", "depthwise_conv2d", "mul", "matmul", "elementwise_add", "elementwise_mul", "pool2d", "mean", "concat"),
-        *("interpolate", "flatten", "reshape", "transpose", "slice", "split", "assign", "pixel_shuffle"),
+        *("conv2d", "depthwise_conv2d", "conv1d", "mul", "matmul", "elementwise_add", "elementwise_mul", "pool2d", "mean"),
+        *("concat", "interpolate", "flatten", "reshape", "transpose", "slice", "split", "assign", "pixel_shuffle"),
         # which it computes in float; a convolution in front of one runs in int8 only if its own result is rounded
         *("hard_swish", "hard_sigmoid", "swish", "sigmoid", "leaky_relu"),
     )

@@ -24,7 +24,7 @@ class TensorRT(Engine):
     reads = (".onnx",)
     folder = "tensorrt"
     op_types = (
-        *("conv2d", "depthwise_conv2d", "conv2d_transpose", "mul", "matmul", "elementwise_add", "elementwise_mul"),
+        *("conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose", "mul", "matmul", "elementwise_add", "elementwise_mul"),
         *("pool2d", "mean", "concat", "interpolate", "flatten", "reshape", "transpose", "slice", "split", "assign"),
         "pixel_shuffle",
     )
