@@ -209,9 +209,6 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
         lambda s, x: s.b(s.t(s.a(x))), a=conv(act=None), t=nn.ConvTranspose2d(16, 16, 2, stride=2), b=conv(act=None)
     ),
     "max pool of a signed tensor": net(lambda s, x: s.b(F.max_pool2d(s.a(x), 2)), a=conv(act=None), b=conv(act=None)),
-    "difference to an average": net(
-        lambda s, x: s.b((y := s.a(x)) + (F.avg_pool2d(y, 3, 1, 1) - y)), a=conv(act=None), b=conv()
-    ),
     "average pool of a signed tensor": net(lambda s, x: s.b(F.avg_pool2d(s.a(x), 2)), a=conv(act=None), b=conv(act=None)),
     "split, channel shuffle of a signed tensor": net(
         lambda s, x: s.b(torch.cat(s.a(x).chunk(2, 1)[::-1], 1)), a=conv(act=None), b=conv(act=None)

@@ -4,14 +4,17 @@ Products and sums of 8-bit integers are exact in float32 up to 2^24, so no round
 end. (A sum beyond 2^24 would need some 500 products that all saturate with one sign; it is then off by one part in 2^24.)
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from quaver.graph.patterns import two
 from quaver.grid import Grid
 from quaver.quantizers import Quantizer
 from quaver.quantizers.arithmetic import Norm, StorageFormat, Sums, as_stored, round_between
@@ -196,9 +199,57 @@ def hard_swish(x: Tensor) -> Tensor:
     return x * hard_sigmoid(x)
 
 
-def average(operation: Operation, x: Tensor, scale: Tensor | float, arguments: tuple[Any, ...]) -> Tensor:
-    """An average of integers, then the step: an average that ends in .5 stays exactly there, as it does in an engine."""
-    return operation(x, *arguments) * scale
+def average(
+    operation: Operation, x: Tensor, scale: Tensor | float, arguments: tuple[Any, ...], name: str, shifted: bool
+) -> Tensor:
+    """An average of integers, then the step: an average that ends in .5 stays exactly there, as it does in an engine.
+
+    A pool over windows multiplies sums by 1/count, where other averages divide. What is stored ``shifted`` is averaged with
+    its 128, which is then taken off. A pool that reaches beyond the edge averages what the integers stand for.
+    """
+    windows = WINDOWS[name](x, *arguments) if name in WINDOWS else None
+    zero = 128.0 if shifted else 0.0
+    if windows is None:
+        return (operation(x + zero, *arguments) - zero if shifted else operation(x, *arguments)) * scale
+    if windows.ceil_mode:
+        return operation(x * scale, *arguments)
+    total = F.avg_pool2d(x, windows.kernel, windows.stride, windows.padding, divisor_override=1)
+    count: Tensor | float = float(math.prod(windows.kernel))
+    if any(windows.padding) and windows.count_include_pad:
+        zero = 0.0  # the zeros around are a tensor of their own then, which no convolution reads
+    elif any(windows.padding):
+        ones = x.new_ones(1, 1, *x.shape[-2:])
+        count = F.avg_pool2d(ones, windows.kernel, windows.stride, windows.padding, divisor_override=1)
+    result = ((total + zero * count) * (1.0 / count) - zero) * scale
+    return result if windows.divisor is None else result * (math.prod(windows.kernel) / windows.divisor)
+
+
+class Windows(NamedTuple):
+    """What an average pool goes over."""
+
+    kernel: list[int]
+    stride: list[int]
+    padding: list[int]
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+    divisor: int | None = None
+
+
+def _windows(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, *others: Any) -> Windows:
+    return Windows(two(kernel), two(stride or kernel), two(padding), *others)
+
+
+def _adaptive_windows(x: Tensor, output_size: Any) -> Windows | None:
+    """Those of an adaptive pool; None where it is a mean over all, or has windows of several sizes."""
+    sizes, wanted = x.shape[-2:], two(output_size)
+    if wanted == [1, 1] or any(size % count for size, count in zip(sizes, wanted, strict=True)):
+        return None
+    kernel = [size // count for size, count in zip(sizes, wanted, strict=True)]
+    return Windows(kernel, kernel, [0, 0])
+
+
+WINDOWS: dict[str, Callable[..., Windows | None]] = {"avg_pool2d": _windows, "adaptive_avg_pool2d": _adaptive_windows}
+"""Averages over windows, by name."""
 
 
 def _along(axis: int, values: Tensor | float, like: Tensor) -> Tensor | float:

@@ -33,20 +33,20 @@ def keep_apart(model: ov.Model) -> None:
     In front of a norm: OpenVINO takes the step of an integer tensor out of it, for a norm has the same result at any scale,
     but for its epsilon, which it leaves as it is: next to nothing beside the variance of integers. In front of a rounding
     of what is rounded already to nearly the same step: it leaves the second out. In front of a rounding of a maximum along
-    an axis: in one kernel with it, most integers are wrong, by any number of steps. Behind an average of which something is
-    taken away, or that is taken away from something: it rounds the average to whole steps (all seen in 2026.4).
+    an axis: in one kernel with it, most integers are wrong, by any number of steps. Behind an average over windows
+    in a difference or a product: it rounds the average to whole steps (all seen in 2026.4).
     """
-    reduced = [
+    averaged = [
         port
         for op in model.get_ordered_ops()
-        if op.get_type_name() == "Subtract"
+        if op.get_type_name() in ("Multiply", "Subtract")
         for port in op.inputs()
         if _is_average(port.get_source_output().get_node())
     ]
     roundings = [op for op in model.get_ordered_ops() if op.get_type_name() == "FakeQuantize"]
     norms = [op for op in model.get_ordered_ops() if op.get_type_name() in NORMS]
     first_inputs = [op.input(0) for op in [*(norms if roundings else ()), *filter(_is_lost, roundings)]]
-    for port in first_inputs + reduced:
+    for port in first_inputs + averaged:
         port.replace_source_output(ops.maximum(port.get_source_output(), LOWEST).output(0))
     model.validate_nodes_and_infer_types()
 

@@ -4,6 +4,14 @@ from collections.abc import Iterable
 
 from quaver.engines.openvino.runner import ov
 
+CONVOLUTIONS = ("Convolution", "GroupConvolution")
+TRANSPOSED = ("ConvolutionBackpropData", "GroupConvolutionBackpropData")
+
+
+def is_layer(op: ov.Node) -> bool:
+    """Whether an op is a convolution or a linear layer."""
+    return op.get_type_name() in CONVOLUTIONS + TRANSPOSED or is_linear(op)
+
 
 def is_linear(op: ov.Node) -> bool:
     """Whether an op is a matrix product with a weight."""

@@ -61,7 +61,8 @@ class OpenVINOLowering(Lowering):
             return self.call(activation, packet(node), *node.args)
         if op.kind == "average" and whole[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
-            return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]))
+            shifted = self.shifted(node.args[0])  # type: ignore[arg-type]
+            return self.call(kernels.average, node.target, x, scale, tuple(node.args[1:]), packet(node), shifted)
         return None
 
     def fake_quant(self, node: fx.Node) -> fx.Node:

@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from torch import fx
 
+from quaver.engines.openvino.editing import is_layer
 from quaver.engines.openvino.runner import ov
-from quaver.graph.nodes import calls
+from quaver.graph.nodes import argument, calls
 from quaver.graph.patterns import rounded_norm
 from quaver.onnx.editing import array_of, constant, insert_before
 from quaver.program import Program
@@ -48,7 +50,7 @@ def round_norms(model: ov.Model, program: Program) -> None:
         source, factor, shift = rounding.input_value(0), np.float32(1), np.float32(0)
         steps: list[tuple[str, Any, Any]] = []
         count = 2 if calls(norm.steps[0], "batch_norm") else len(norm.steps)
-        while len(steps) < count and (step := _with_constant(source)) is not None:
+        while len(steps) < count and not _is_bias(source, norm.tensor) and (step := _with_constant(source)) is not None:
             steps.append(step)
             source = step[1]
         for kind, _, value in reversed(steps):
@@ -68,6 +70,12 @@ def _rounding(op: Any) -> Any:
     if op is not None and op.get_type_name() == "Subtract":
         op = op.input_value(0).get_node()
     return op if op is not None and op.get_type_name() == "FakeQuantize" else None
+
+
+def _is_bias(value: Any, layer: fx.Node) -> bool:
+    """Whether a sum is the bias of the layer that a norm is of: OpenVINO may have taken in the norm's own factor before."""
+    step = _with_constant(value)
+    return step is not None and step[0] == "Add" and is_layer(step[1].get_node()) and argument(layer, "bias") is not None
 
 
 def _with_constant(value: Any) -> tuple[str, Any, Any] | None:

@@ -13,7 +13,7 @@ import torch
 
 from quaver.engines.engine import WriteOptions
 from quaver.engines.openvino.barriers import MOVES, keep_apart
-from quaver.engines.openvino.editing import hand_over, is_linear
+from quaver.engines.openvino.editing import CONVOLUTIONS, hand_over, is_layer
 from quaver.engines.openvino.norms import round_norms, spell_out_norm
 from quaver.engines.openvino.rows import put_on_rows
 from quaver.engines.openvino.runner import EXACT, EXACT_IN_FILE, ov
@@ -26,8 +26,6 @@ from quaver.program.quantized_tensors import quantized_tensors, rounded_name
 
 ops = ov.opset13
 
-CONVOLUTIONS = ("Convolution", "GroupConvolution")
-TRANSPOSED = ("ConvolutionBackpropData", "GroupConvolutionBackpropData")
 NOTHING = np.float32(1e-35)
 """A bias that changes no result, not even where a range of zeros has the smallest of steps, and that OpenVINO does not take
 out as it would a zero."""
@@ -236,7 +234,7 @@ def _give_biases(model: ov.Model) -> None:
     next to zero (both seen in 2026.4). A bias that all channels have alike it takes into the rounding first.
     """
     for layer in model.get_ordered_ops():
-        if layer.get_type_name() not in CONVOLUTIONS + TRANSPOSED and not is_linear(layer):
+        if not is_layer(layer):
             continue
         output = layer.output(0)
         readers = output.get_target_inputs()
