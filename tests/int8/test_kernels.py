@@ -27,7 +27,7 @@ def test_a_rescaled_convolution_is_the_integer_convolution_times_the_steps(seed,
 def test_an_average_that_ends_in_one_half_stays_exactly_there():
     x = torch.tensor([[[[1.0, 2.0], [2.0, 1.0]]]])  # averages to 1.5
 
-    result = kernels.average(torch.ops.aten.avg_pool2d.default, x, 1.0, ([2, 2],))
+    result = kernels.average(torch.ops.aten.avg_pool2d.default, x, 1.0, ([2, 2],), "avg_pool2d", False)
 
     assert result.item() == 1.5
 
