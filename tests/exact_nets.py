@@ -278,19 +278,24 @@ class Exponentials(nn.Module):
 
 
 class SumsAndParts(nn.Module):
-    """A sum of two convolutions that is added to a third tensor, and parts of a signed tensor by slices."""
+    """A sum of two convolutions that is added to a third tensor, and parts of a signed tensor by slices.
+
+    And a sum with what the convolution reads itself, added to another one.
+    """
 
     def __init__(self):
         super().__init__()
         self.layers = nn.ModuleList([conv(), conv(groups=8, act=None), conv(groups=8, size=1, act=None), conv(outputs=4)])
         self.wider, self.last = conv(4, 8, act=None), conv(act=None)
+        self.own, self.short = conv(act=None), conv(size=1, act=None)
 
     def forward(self, x):
         layer = self.layers
         x = layer[0](x)
+        z = self.own(x) + x + self.short(x)
         x = layer[3](layer[1](x) + layer[2](x) + x)
         y = self.wider(x)
-        return self.last(torch.cat([y[:, :4] + x, y[:, 4:]], 1))
+        return torch.cat([self.last(torch.cat([y[:, :4] + x, y[:, 4:]], 1)), z], 1)
 
 
 NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}

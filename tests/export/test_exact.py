@@ -208,6 +208,46 @@ def test_openvino_rounds_an_input_that_no_layer_reads_as_it_is(tmp_path):
     assert_none_differs(found, tensors_of(tmp_path))
 
 
+class QuantizedSums(nn.Module):
+    """Sums of tensors that are rounded already: moved, pooled, read by others too, and sums themselves."""
+
+    def __init__(self):
+        super().__init__()
+        self.halves = nn.ModuleList(conv(act=nn.ReLU if place % 2 else None) for place in range(8))
+        self.first, self.second, self.third = conv(act=None), conv(), conv(act=None)
+        self.behind = nn.ModuleList(conv(act=None) for _ in range(9))
+
+    def forward(self, x):
+        half = [F.interpolate(layer(F.max_pool2d(x, 2)), scale_factor=2.0) for layer in self.halves]
+        first, second, third = self.first(x), self.second(x), self.third(x)
+        sums = [half[0] + half[1], second + first, first + F.avg_pool2d(second, 3, 1, 1), half[2] + half[3] + third]
+        sums += [F.relu(second + half[4]), F.relu(half[5] + half[6] + half[7]), first, second, third]
+        return torch.cat([layer(one) for layer, one in zip(self.behind, sums, strict=True)], 1)
+
+
+def with_plain_steps(program):
+    """The program with steps of few bits, so that sums of integers often end at a tie."""
+    plain = {}
+    for graph in program.graphs.values():
+        for node in graph.nodes:
+            if node.op == "call_function" and "quantize_per_tensor" in str(node.target):
+                step = node.args[1]
+                odd = (3, 5, 7, 9, 11, 13, 15)[len(plain) % 7]
+                node.args = (
+                    node.args[0],
+                    plain.setdefault(step, odd * 2.0 ** float(np.round(np.log2(step / odd)))),
+                    *node.args[2:],
+                )
+    return program
+
+
+def test_openvino_adds_quantized_tensors_in_steps_of_one_of_them(tmp_path):
+    torch.manual_seed(0)
+    write(with_plain_steps(frozen(QuantizedSums())), tmp_path, images=1500)
+
+    assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
+
+
 def test_openvino_runs_a_layer_that_is_used_twice_in_int8(tmp_path):
     layer = nn.Conv2d(8, 8, 3)
 

@@ -112,6 +112,23 @@ def added(x: Tensor, integers: Tensor, scale: Tensor | float, shifted: bool) -> 
     return (x.float() - 128 * scale) * (1 / scale) + (integers + 128)
 
 
+def sum_of_integers(
+    x: Tensor, x_scale: Tensor | float, x_zero: int, y: Tensor, y_scale: Tensor | float, y_zero: int, as_floats: bool
+) -> Tensor:
+    """Two quantized tensors, added in steps of the second: ``(x + x_zero − zero)·ratio + (y + y_zero)``, ``zero`` the zero
+    points of both in steps of ``x``.
+
+    ``as_floats``: what rounds ``x`` gives it in these steps, between the ends of its range.
+    """
+    x_scale, y_scale = (torch.as_tensor(scale, dtype=torch.float32, device=x.device) for scale in (x_scale, y_scale))
+    ratio, zero = x_scale / y_scale, y_zero * y_scale / x_scale
+    if as_floats:
+        low, high = ((bound - x_zero - zero) * ratio for bound in (0, 255))
+        step = (high - low) / torch.full_like(low, 255)
+        return ((x.double() + x_zero) * step.double() + low.double()).float() + (y + y_zero)
+    return (x + x_zero - (x_zero + zero)) * ratio + (y + y_zero)
+
+
 def fold_batch_norm(
     scale: Tensor,
     bias: Tensor | None,

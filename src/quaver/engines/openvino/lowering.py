@@ -12,7 +12,16 @@ from typing import Any
 from torch import fx
 
 from quaver.engines.openvino.activations import KERNELS, activation
-from quaver.graph.nodes import Facts, argument, behind, is_parameter, is_signed, packet, stored_weight
+from quaver.graph.nodes import (
+    Facts,
+    argument,
+    behind,
+    depends_on_input,
+    is_parameter,
+    is_signed,
+    packet,
+    stored_weight,
+)
 from quaver.graph.patterns import RoundedNorm, ends_layer, folded_behind, on_integers, rounded_norm
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
@@ -97,8 +106,9 @@ class OpenVINOLowering(Lowering):
         # a kernel of its own always adds it, and takes it off again for who reads it signed
         alone = x.op == "placeholder" or len(x.users) > 1
         if x in self.sums:
-            shifted = alone or self.shifted(rounded) or (self.signed(rounded) and self.is_added_apart(rounded))
-            return (self.sums[x][0], shifted, *self.sums[x][1:])
+            steps, scale, in_place = self.sums[x]
+            shifted = alone or self.shifted(rounded) or not in_place or self.is_added_apart(rounded)
+            return (steps, shifted and self.signed(rounded), scale, in_place)
         sums = self.unscaled.get(x.args[0] if self.facts[x].type in ("relu", "relu6") else x)
         if sums is not None:
             return (x, self.shifted(rounded), None, False, None, sums)
@@ -112,14 +122,16 @@ class OpenVINOLowering(Lowering):
             folded = self.call(kernel, factor, shift, *map(self.early, constants))
             factor, shift = self.call(operator.getitem, folded, 0), self.call(operator.getitem, folded, 1)
         if x in self.sums:
-            return self.call(Norm, self.sums[x][0], factor, shift, self.sums[x][1], len(x.users) == 1)
+            return self.call(Norm, self.sums[x][0], factor, shift, self.sums[x][1], self.sums[x][2] and len(x.users) == 1)
         return self.call(Norm, x, factor, shift)
 
     def added(self, node: fx.Node) -> fx.Node | None:
-        """An addition to a convolution's output, which engines do in steps of the quantized operand."""
+        """An addition that engines do in steps of a quantized operand: to a convolution's output, or to the other one."""
         operands = [value for value in node.args[:2] if isinstance(value, fx.Node)]
         raw = [value for value in operands if value in self.convolved and len(value.users) == 1]
         whole = [value for value in operands if value in self.integers]
+        if len(operands) == len(whole) == 2 and not node.kwargs and all(map(depends_on_input, whole)):
+            return self.sum_of_integers(node, *whole)
         if len(operands) != 2 or len(raw) != 1 or len(whole) != 1 or node.kwargs:
             return None
         integers, scale = self.integers[whole[0]]
@@ -129,6 +141,28 @@ class OpenVINOLowering(Lowering):
         steps = self.call(kernels.added, raw[0], integers, scale, shifted)
         self.sums[node] = (steps, scale, shifted or self.adds_in_place(raw[0], whole[0]))
         return self.spared(self.call(dequantize, steps, scale))
+
+    def sum_of_integers(self, node: fx.Node, first: fx.Node, second: fx.Node) -> fx.Node:
+        """A sum of quantized tensors: a kernel of its own, which counts in steps of the second of them.
+
+        Of the first, if nobody but the sum reads the second, and others do read the first.
+        """
+        is_turned = len(first.users) > 1 and len(second.users) == 1
+        scaled, kept = (second, first) if is_turned else (first, second)
+        (x, x_scale), (y, y_scale) = self.integers[scaled], self.integers[kept]
+        as_floats = len(scaled.users) == 1 and not self.is_moved(scaled)
+        x_zero = 128 * (self.signed(scaled) if as_floats else self.shifted(scaled))
+        steps = self.call(kernels.sum_of_integers, x, x_scale, x_zero, y, y_scale, 128 * self.shifted(kept), as_floats)
+        self.sums[node] = (steps, y_scale, False)
+        return self.spared(self.call(dequantize, steps, y_scale))
+
+    def is_moved(self, node: fx.Node) -> bool:
+        """Whether a rounded tensor is one that was on its grid before it was moved: nobody rounds it again."""
+        x: Any = node.args[0]
+        x = x.args[0] if self.facts[node].kind == "dequantize" else x
+        while isinstance(x, fx.Node) and self.facts[x].only_moves:
+            x = x.args[0]
+        return x in self.integers
 
     def adds_in_place(self, convolved: fx.Node, shortcut: fx.Node) -> bool:
         """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads it."""
