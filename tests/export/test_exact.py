@@ -23,6 +23,7 @@ from quaver.export.integers import simulation
 from quaver.machine.cpu import cpu
 from quaver.measure.executed_layers import layers, products_in_int8
 from quaver.operators import OPS, packets_of
+from quaver.program import EVAL
 
 pytestmark = pytest.mark.slow
 
@@ -225,6 +226,20 @@ class QuantizedSums(nn.Module):
         return torch.cat([layer(one) for layer, one in zip(self.behind, sums, strict=True)], 1)
 
 
+class QuantizedProducts(nn.Module):
+    """Products of tensors that are rounded already, added to another one."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(conv(act=None if place % 3 else nn.ReLU) for place in range(6))
+        self.behind = nn.ModuleList(conv(act=None) for _ in range(12))
+
+    def forward(self, x):
+        rounded = [layer(x) for layer in self.layers]
+        sums = [first * second + first for first, second in zip(rounded, rounded[1:] + rounded[:1], strict=True)]
+        return torch.cat([layer(one) for layer, one in zip(self.behind, sums + rounded, strict=True)], 1)
+
+
 def with_plain_steps(program):
     """The program with steps of few bits, so that sums of integers often end at a tie."""
     plain = {}
@@ -244,6 +259,42 @@ def with_plain_steps(program):
 def test_openvino_adds_quantized_tensors_in_steps_of_one_of_them(tmp_path):
     torch.manual_seed(0)
     write(with_plain_steps(frozen(QuantizedSums())), tmp_path, images=1500)
+
+    assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
+
+
+def test_openvino_rounds_a_product_of_quantized_tensors_with_the_shift(tmp_path):
+    torch.manual_seed(0)
+    write(with_plain_steps(frozen(QuantizedProducts())), tmp_path, images=300)
+
+    assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
+
+
+class Product(nn.Module):
+    """A product of what two convolutions give, shuffled, with steps by which a few products of integers are next to ties."""
+
+    STEPS = (0.00025998055934906006, 0.006978392601013184, 9.129755198955536e-05)  # a gate of FocalNet's
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = (nn.Conv2d(*sizes, 3) for sizes in ((8, 8), (8, 8), (2, 8)))
+        for layer, step in zip((self.first, self.second), self.STEPS, strict=False):
+            layer.weight.data *= 50 * step
+            layer.bias.data *= 50 * step
+
+    def forward(self, x):
+        return self.last(F.pixel_shuffle(self.first(x), 2) * F.pixel_shuffle(self.second(x), 2))
+
+
+def test_openvino_multiplies_quantized_tensors_by_the_product_of_their_steps(tmp_path):
+    torch.manual_seed(0)
+    program = frozen(Product())
+    roundings = [node for node in program.graphs[EVAL].nodes if "quantize_per_tensor" in str(node.target)]
+    by_tensor = (roundings[2:6], roundings[6:10], roundings[10:])  # the layers', shuffled too, and the product's
+    for step, nodes in zip(Product.STEPS, by_tensor, strict=True):
+        for node in nodes:
+            node.args = (node.args[0], step, *node.args[2:])
+    write(program, tmp_path, images=2000)
 
     assert_none_differs(differences(tmp_path), tensors_of(tmp_path))
 

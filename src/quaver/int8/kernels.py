@@ -123,10 +123,22 @@ def sum_of_integers(
     x_scale, y_scale = (torch.as_tensor(scale, dtype=torch.float32, device=x.device) for scale in (x_scale, y_scale))
     ratio, zero = x_scale / y_scale, y_zero * y_scale / x_scale
     if as_floats:
-        low, high = ((bound - x_zero - zero) * ratio for bound in (0, 255))
-        step = (high - low) / torch.full_like(low, 255)
-        return ((x.double() + x_zero) * step.double() + low.double()).float() + (y + y_zero)
+        return _rounded_to_floats(x, x_zero, zero, ratio) + (y + y_zero)
     return (x + x_zero - (x_zero + zero)) * ratio + (y + y_zero)
+
+
+def product_of_integers(
+    x: Tensor, x_scale: Tensor | float, x_zero: int, y: Tensor, y_scale: Tensor | float, as_floats: bool
+) -> Tensor:
+    """Two quantized tensors, multiplied: ``x·(x_scale·y_scale)·y``. ``as_floats``: as in `sum_of_integers`."""
+    scale = torch.as_tensor(x_scale, dtype=torch.float32, device=x.device) * y_scale
+    return (_rounded_to_floats(x, x_zero, 0.0, scale) if as_floats else x * scale) * y
+
+
+def _rounded_to_floats(x: Tensor, x_zero: int, zero: Tensor | float, step: Tensor) -> Tensor:
+    """``(x − zero)·step`` as a kernel gives it that rounds and goes on in floats: by the ends of the range."""
+    low, high = ((bound - x_zero - zero) * step for bound in (0, 255))
+    return ((x.double() + x_zero) * ((high - low) / torch.full_like(low, 255)).double() + low.double()).float()
 
 
 def fold_batch_norm(

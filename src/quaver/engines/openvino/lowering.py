@@ -60,6 +60,8 @@ class OpenVINOLowering(Lowering):
             return self.call(kernels.matrix_product, node.target, x, y, x_scale, y_scale)
         if op.type == "elementwise_add":
             return self.added(node)
+        if op.type == "elementwise_mul" and whole == [True, True] and self.is_product(node):
+            return self.product_of_integers(*node.args)  # type: ignore[arg-type]
         if op.type == "relu" and node.args[0] in self.sums:
             return self.relu(node)
         if op.fused and node.args[0] in self.convolved and len(node.args[0].users) == 1:  # type: ignore[union-attr]
@@ -104,7 +106,7 @@ class OpenVINOLowering(Lowering):
         if norm is not None:
             return (x, True, None, False, self.norm(norm))
         # a kernel of its own always adds it, and takes it off again for who reads it signed
-        alone = x.op == "placeholder" or len(x.users) > 1
+        alone = x.op == "placeholder" or len(x.users) > 1 or self.is_product(x)
         if x in self.sums:
             steps, scale, in_place = self.sums[x]
             shifted = alone or self.shifted(rounded) or not in_place or self.is_added_apart(rounded)
@@ -147,14 +149,34 @@ class OpenVINOLowering(Lowering):
 
         Of the first, if nobody but the sum reads the second, and others do read the first.
         """
-        is_turned = len(first.users) > 1 and len(second.users) == 1
-        scaled, kept = (second, first) if is_turned else (first, second)
+        scaled, kept, as_floats = self.brought_together(first, second)
         (x, x_scale), (y, y_scale) = self.integers[scaled], self.integers[kept]
-        as_floats = len(scaled.users) == 1 and not self.is_moved(scaled)
         x_zero = 128 * (self.signed(scaled) if as_floats else self.shifted(scaled))
         steps = self.call(kernels.sum_of_integers, x, x_scale, x_zero, y, y_scale, 128 * self.shifted(kept), as_floats)
         self.sums[node] = (steps, y_scale, False)
         return self.spared(self.call(dequantize, steps, y_scale))
+
+    def product_of_integers(self, first: fx.Node, second: fx.Node) -> fx.Node | None:
+        """A product of quantized tensors, the steps of both taken into one: not where the other has a zero point."""
+        scaled, kept, as_floats = self.brought_together(first, second)
+        if self.shifted(kept):
+            return None
+        (x, x_scale), (y, y_scale) = self.integers[scaled], self.integers[kept]
+        x_zero = 128 * (self.signed(scaled) and as_floats)
+        return self.call(kernels.product_of_integers, x, x_scale, x_zero, y, y_scale, as_floats)
+
+    def brought_together(self, first: fx.Node, second: fx.Node) -> tuple[fx.Node, fx.Node, bool]:
+        """Which of two quantized tensors OpenVINO brings into other steps, for the other; and whether its rounding does so.
+
+        The first, unless nobody else reads the second, and others do read the first.
+        """
+        is_turned = len(first.users) > 1 and len(second.users) == 1
+        scaled, kept = (second, first) if is_turned else (first, second)
+        return scaled, kept, len(scaled.users) == 1 and not self.is_moved(scaled)
+
+    def is_product(self, x: fx.Node) -> bool:
+        """Whether a tensor is a product of two quantized ones, such as a gate's: no layer computes it."""
+        return self.facts[x].type == "elementwise_mul" and all(map(depends_on_input, x.args[:2]))
 
     def is_moved(self, node: fx.Node) -> bool:
         """Whether a rounded tensor is one that was on its grid before it was moved: nobody rounds it again."""
