@@ -2,10 +2,11 @@
 
 import logging
 import warnings
+from pathlib import Path
 
 import pytest
 
-from quaver.cli.notices import as_lines
+from quaver.cli.notices import as_lines, name_others
 from quaver.errors import QuaverWarning
 
 
@@ -47,3 +48,15 @@ def test_afterwards_all_is_as_it_was():
         pass
 
     assert (logger.propagate, logger.handlers, warnings.showwarning) == (True, [], show)
+
+
+def test_of_a_folder_for_several_engines_it_is_said_which_file_is_taken(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("mobile").mkdir()
+    for name in ("model.pte", "model.tflite"):
+        Path("mobile", name).touch()
+
+    name_others(Path("mobile"))
+    name_others(Path("mobile", "model.tflite"))
+
+    assert capsys.readouterr().err == "mobile/model.pte is taken. model.tflite is there, too: name it to take it.\n"

@@ -18,7 +18,7 @@ from quaver.cli.bench_tables import (
     show_totals,
 )
 from quaver.cli.consoles import progress_bar, progress_console
-from quaver.engines import engine_of, installed, packages, suffixes
+from quaver.engines import engine_of, installed, packages
 from quaver.errors import ConfigError, EngineError
 from quaver.machine.cpu import cpu
 from quaver.machine.packages import version_of
@@ -29,7 +29,7 @@ from quaver.measure.latency import measure
 from quaver.measure.throughput import CALLS, measure_throughput
 from quaver.program import Stage
 from quaver.runtime import Runner
-from quaver.runtime.artefact import checked, find
+from quaver.runtime.artefact import checked, find, find_all
 from quaver.runtime.example_batches import fixed_batch
 from quaver.runtime.saved_program import is_program_alone
 from quaver.runtime.trial import tried
@@ -162,7 +162,7 @@ def _rivals(console: Console, model: Path, engines: list[str]) -> list[Contender
     """A model on the engines that were named; on its own where none were, and of a folder with several files, the first."""
     if engines:
         return _each_its_own(model, engines)
-    file, *others = _files_of(model)
+    file, *others = find_all(model)
     for other in others:
         package = engine_of(other, {}).package
         console.print(
@@ -171,16 +171,9 @@ def _rivals(console: Console, model: Path, engines: list[str]) -> list[Contender
     return _contenders(file, [])
 
 
-def _files_of(model: Path) -> list[Path]:
-    """A model's file, or those of a folder that holds it for several engines."""
-    file = find(model)
-    beside = [file.with_suffix(suffix) for suffix in suffixes()] if model.is_dir() else []
-    return [file, *(other for other in beside if other.is_file() and other != file)]
-
-
 def _each_its_own(model: Path, engines: list[str], *, is_float: bool = False) -> list[Contender]:
     """A model on each of the engines that reads it; of a folder with several files, on each its own."""
-    files = _files_of(model)
+    files = find_all(model)
     readers = {name: [path for path in files if path.suffix in PACKAGES[name].reads] for name in engines}
     found = [
         contender for name, read in readers.items() if read for contender in _contenders(read[0], [name], is_float=is_float)

@@ -4,6 +4,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
@@ -15,6 +16,15 @@ from quaver.errors import QuaverWarning
 def warn(message: str) -> None:
     """A line that stands out."""
     progress_console().print(f"[yellow]warning:[/] {escape(message)}")
+
+
+def name_others(model: Path) -> None:
+    """Say which file of a folder is taken, where it has one for several engines."""
+    from quaver.runtime.artefact import find_all
+
+    file, *others = find_all(model)
+    for other in others:
+        progress_console().print(f"{file} is taken. {other.name} is there, too: name it to take it.", markup=False)
 
 
 class _Lines(logging.Handler):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from quaver.cli.notices import name_others
 from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.data.binary import BinaryData, load_binary
 from quaver.errors import ConfigError, DataError
@@ -90,6 +91,7 @@ def _runner(model: Path, threads: int) -> Runner:
     if is_program_alone(model):
         return ProgramRunner(model, threads)
     tried(find(model))
+    name_others(model)
     return load(model, threads=threads)
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from quaver.cli.consoles import progress_bar, results_console
 from quaver.cli.flags import JsonFile, Threads, with_flags_of
 from quaver.cli.image_source import Source, as_taken, image_size_of, open_batches
+from quaver.cli.notices import name_others
 from quaver.cli.report_files import refuse_unwritable, write_report
 from quaver.machine.cpu import cpu
 
@@ -54,6 +55,7 @@ def verify(
     refuse_unwritable(json_path)
     simulated = load(program)
     file = find(artefact)
+    name_others(artefact)
     images = as_taken(open_batches(source, image_size_of(simulated)), image_input(file, provenance(file)))
     tried(file)
     with progress_bar() as progress:

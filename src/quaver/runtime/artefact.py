@@ -18,6 +18,11 @@ def find(artefact: str | Path) -> Path:
 
     Of a program that lies there for several engines, as ``quaver convert`` leaves it in ``int8/``, the first of `suffixes`.
     """
+    return find_all(artefact)[0]
+
+
+def find_all(artefact: str | Path) -> list[Path]:
+    """A model's file, or those of a folder that holds it for several engines, in the order of `suffixes`."""
     path = Path(artefact)
     settle(path if path.is_dir() else path.parent)
     if path.is_dir():
@@ -25,12 +30,12 @@ def find(artefact: str | Path) -> Path:
         if len({file.stem for file in models}) != 1:
             names = ", ".join(file.name for file in models) or "none"
             raise StorageError(f"{path}: expected one model ({', '.join(suffixes())}) in the folder, found {names}.")
-        path = models[0]
+        return models
     if path.suffix not in suffixes():
         raise StorageError(f"{path}: not a model that an engine reads: {', '.join(suffixes())}.")
     if not path.is_file():
         raise StorageError(f"{path}: there is no such file. quaver.export writes one.")
-    return path
+    return [path]
 
 
 def provenance_file(path: Path) -> Path:
