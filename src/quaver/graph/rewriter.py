@@ -55,9 +55,10 @@ class Lowering(ABC):
         twin.meta = dict(node.meta)
         return twin
 
-    def call(self, function: Any, *args: Any) -> fx.Node:
+    def call(self, function: Any, *args: Any, **options: Any) -> fx.Node:
         """A call of a kernel with nodes of the new graph, or of the old."""
-        return self.result.call_function(function, fx.map_arg(args, lambda old: self.copies.get(old, old)))
+        given, further = fx.map_arg((args, options), lambda old: self.copies.get(old, old))  # type: ignore[misc]
+        return self.result.call_function(function, given, further)
 
     def spared(self, node: fx.Node) -> fx.Node:
         """A node that goes if nobody reads it."""

@@ -12,6 +12,8 @@ from typing import Any
 from torch import fx
 
 from quaver.engines.openvino.activations import KERNELS, activation
+from quaver.engines.openvino.attention import matrix_product, scaled_dot_product_attention, softmax
+from quaver.engines.openvino.layer_norms import layer_norm
 from quaver.graph.nodes import (
     Facts,
     argument,
@@ -28,6 +30,14 @@ from quaver.int8 import kernels
 from quaver.int8.folding import fold_of
 from quaver.quantizers.arithmetic import Norm, dequantize
 
+SUMMED: dict[str, Any] = {
+    "layer_norm": layer_norm,
+    "softmax": softmax,
+    "matmul": matrix_product,
+    "bmm": matrix_product,
+    "scaled_dot_product_attention": scaled_dot_product_attention,
+}
+"""Ops with long sums of floats, which have an order of the engine's own; by the name of torch's op."""
 _HARD = {"hard_swish": kernels.hard_swish, "hard_sigmoid": kernels.hard_sigmoid}
 
 
@@ -70,6 +80,8 @@ class OpenVINOLowering(Lowering):
             return self.call(_HARD[op.type], node.args[0])
         if self.quantized and _is_approximated(node):
             return self.call(activation, packet(node), *node.args)
+        if self.quantized and (kernel := SUMMED.get(packet(node))) is not None and node.op == "call_function":
+            return self.call(kernel, *node.args, **node.kwargs)
         if op.kind == "average" and whole[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             shifted = self.shifted(node.args[0])  # type: ignore[arg-type]
