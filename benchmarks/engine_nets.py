@@ -342,6 +342,21 @@ PATTERNS: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
             .flatten(2)
         )
     ),
+    "tokens: attention, products scaled": tokens(
+        lambda s, x: s.b(
+            ((q := s.a(x).unflatten(2, (2, 32)).transpose(1, 2)) @ q.transpose(2, 3) * 32**-0.5)
+            .softmax(3)
+            .matmul(q)
+            .transpose(1, 2)
+            .flatten(2)
+        )
+    ),
+    "tokens: layer norm, residual": tokens(lambda s, x: s.b(s.n(s.a(x)) + x)),
+    "tokens: layer norm, gate": tokens(lambda s, x: s.b(s.n(s.a(x)) * x)),
+    "tokens: linear, reshaped, residual": tokens(lambda s, x: s.b(s.a(x).unflatten(1, (16, 16)).flatten(1, 2) + x)),
+    "tokens: linear, rolled, residual": tokens(
+        lambda s, x: s.b(s.a(x).unflatten(1, (16, 16)).roll((2, 2), (1, 2)).flatten(1, 2) + x)
+    ),
     "slices of a signed tensor": net(
         lambda s, x: s.c(torch.cat([(y := s.b(z := s.a(x)))[:, :8] + z, y[:, 8:]], 1)),
         a=conv(16, 8),

@@ -136,14 +136,14 @@ OPS: dict[str, OpFacts] = {
     "flatten": OpFacts("flatten", "move", reads_signed="plain"),
     "reshape": OpFacts("reshape", "move", reads_signed="plain", dispatched=("_reshape_alias",)),
     "view": OpFacts("reshape", "move", reads_signed="plain", dispatched=("_unsafe_view",)),
-    **dict.fromkeys(("squeeze", "unsqueeze", "unflatten"), OpFacts("reshape", "move")),
+    **dict.fromkeys(("squeeze", "unsqueeze", "unflatten"), OpFacts("reshape", "move", reads_signed="moved")),
     **dict.fromkeys(("permute", "transpose"), OpFacts("transpose", "move", reads_signed="moved")),
     "t": OpFacts("transpose", "move"),
     **dict.fromkeys(("slice", "narrow", "select"), OpFacts("slice", "move", reads_signed="moved")),
     **dict.fromkeys(("split", "split_with_sizes", "chunk"), OpFacts("split", "move", reads_signed="moved")),
     "unbind": OpFacts("split", "move"),
     "getitem": OpFacts(kind="move", reads_signed="moved"),  # a part of a split
-    **dict.fromkeys(("contiguous", "clone"), OpFacts("assign", "move")),
+    **dict.fromkeys(("contiguous", "clone"), OpFacts("assign", "move", reads_signed="moved")),
     "pixel_shuffle": OpFacts("pixel_shuffle", "move", reads_signed="plain"),
     **dict.fromkeys(
         ("pad", "constant_pad_nd", "reflection_pad1d", "reflection_pad2d", "replication_pad1d", "replication_pad2d"),

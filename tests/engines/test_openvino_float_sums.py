@@ -99,6 +99,48 @@ def test_a_file_with_attention_has_every_integer_of_the_simulation(tmp_path, mas
     assert all(layer.differ == 0 for layer in result.layers)
 
 
+class OnTokens(nn.Module):
+    """A linear layer, what is asked for, and a linear layer."""
+
+    def __init__(self, forward):
+        super().__init__()
+        self.first, self.norm, self.last, self.between = nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 64), forward
+
+    def forward(self, x):
+        return self.last(self.between(self, x))
+
+
+def squares(tokens):
+    return tokens.unflatten(1, (8, 8))
+
+
+def with_scaled_products(net, x):
+    q = net.first(x).unflatten(2, (2, 32)).transpose(1, 2)
+    return (q @ q.transpose(2, 3) * 32**-0.5).softmax(3).matmul(q).transpose(1, 2).flatten(2)
+
+
+ROUNDED = {
+    "a norm that is added": lambda net, x: net.norm(net.first(x)) + x,
+    "a norm that is multiplied": lambda net, x: net.norm(net.first(x)) * x,
+    "a linear layer that is reshaped and added": lambda net, x: squares(net.first(x)).flatten(1, 2) + x,
+    "products that are scaled": with_scaled_products,
+}
+
+
+@on_avx512
+@pytest.mark.parametrize("name", ROUNDED)
+def test_a_file_rounds_as_the_simulation_what_is(tmp_path, name):
+    torch.manual_seed(0)
+    x = torch.randn(512, 64, 64)
+    qat = quaver.quant_aware(OnTokens(ROUNDED[name]), example_inputs=(x[:2],)).train()
+    qat(x[:8])
+
+    frozen = quaver.convert(qat)
+    result = quaver.verify(frozen, quaver.export(frozen, tmp_path), [x])
+
+    assert {layer.name: layer.differ for layer in result.layers if layer.differ} == {}
+
+
 SAME = {
     "layer norm": (lambda x: layer_norm(x, [24], torch.ones(24), None), lambda x: F.layer_norm(x, [24], torch.ones(24))),
     "softmax": (lambda x: softmax(x, 2), lambda x: torch.softmax(x, 2)),

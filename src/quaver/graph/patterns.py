@@ -96,6 +96,24 @@ def _is_per_channel(node: fx.Node, layer: fx.Node) -> bool:
     return axis in (0, channels if channels < 0 else channels - rank) and own is not None and own <= rank
 
 
+def scale_of_attention(product: fx.Node) -> fx.Node | None:
+    """What multiplies a product of queries and keys by a number, in front of a softmax and the product with the values.
+
+    OpenVINO multiplies the keys by it. None where a node is no such product.
+    """
+    if not calls(product, "matmul", "bmm") or len(product.users) != 1:
+        return None
+    (scale,) = product.users
+    step = affine(scale)
+    if step is None or step.type != "mul" or not _is_number(step.constant) or len(scale.users) != 1:
+        return None
+    (reader,) = scale.users
+    if calls(reader, "add") and len(reader.users) == 1:
+        (reader,) = reader.users
+    readers = list(reader.users) if calls(reader, "softmax") else []
+    return scale if len(readers) == 1 and calls(readers[0], "matmul", "bmm") else None
+
+
 class RoundedNorm(NamedTuple):
     """A batch norm, or products and sums with a constant per channel, between a tensor and an op that rounds: in order."""
 

@@ -24,7 +24,15 @@ from quaver.graph.nodes import (
     packet,
     stored_weight,
 )
-from quaver.graph.patterns import RoundedNorm, ends_layer, folded_behind, on_integers, rounded_norm
+from quaver.graph.patterns import (
+    RoundedNorm,
+    affine,
+    ends_layer,
+    folded_behind,
+    on_integers,
+    rounded_norm,
+    scale_of_attention,
+)
 from quaver.graph.rewriter import Lowering
 from quaver.int8 import kernels
 from quaver.int8.folding import fold_of
@@ -38,6 +46,8 @@ SUMMED: dict[str, Any] = {
     "scaled_dot_product_attention": scaled_dot_product_attention,
 }
 """Ops with long sums of floats, which have an order of the engine's own; by the name of torch's op."""
+ROUNDED_APART = {*SUMMED, "roll"}
+"""Ops whose results a kernel of its own rounds, with the 128 even where they are only added or multiplied."""
 _HARD = {"hard_swish": kernels.hard_swish, "hard_sigmoid": kernels.hard_sigmoid}
 
 
@@ -80,6 +90,10 @@ class OpenVINOLowering(Lowering):
             return self.call(_HARD[op.type], node.args[0])
         if self.quantized and _is_approximated(node):
             return self.call(activation, packet(node), *node.args)
+        if self.quantized and (scale := scale_of_attention(node)) is not None:
+            keys = self.call(operator.mul, node.args[1], affine(scale).constant)  # type: ignore[union-attr]
+            self.copies[scale] = self.call(matrix_product, node.args[0], keys)
+            return self.copies[scale]
         if self.quantized and (kernel := SUMMED.get(packet(node))) is not None and node.op == "call_function":
             return self.call(kernel, *node.args, **node.kwargs)
         if op.kind == "average" and whole[0] and not node.kwargs:
@@ -126,7 +140,13 @@ class OpenVINOLowering(Lowering):
         sums = self.unscaled.get(x.args[0] if self.facts[x].type in ("relu", "relu6") else x)
         if sums is not None:
             return (x, self.shifted(rounded), None, False, None, sums)
-        return (x, alone or self.shifted(rounded))
+        return (x, alone or self.shifted(rounded) or self.is_rounded_apart(x))
+
+    def is_rounded_apart(self, x: Any) -> bool:
+        """Whether what is computed is rounded by a kernel of its own, though it may have been moved before."""
+        while self.facts[x].only_moves and isinstance(x.args[0], fx.Node) and packet(x) not in ROUNDED_APART:
+            x = x.args[0]
+        return packet(x) in ROUNDED_APART
 
     def norm(self, pattern: RoundedNorm) -> fx.Node:
         """A batch norm that OpenVINO takes into the rounding behind it, and what it is a norm of."""
