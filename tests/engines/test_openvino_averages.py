@@ -21,6 +21,7 @@ AVERAGES = {
     "beyond the edge": lambda x: F.avg_pool2d(x, 3, 2, ceil_mode=True),
     "beyond the edge and padded": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
     "another divisor": lambda x: F.avg_pool2d(x, 3, divisor_override=7),
+    "another divisor, padding not counted": lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False, divisor_override=5),
     "so many windows": lambda x: F.adaptive_avg_pool2d(x, (6, 3)),
     "all": lambda x: F.adaptive_avg_pool2d(x, 1),
     "of rows": lambda x: x.mean(3),

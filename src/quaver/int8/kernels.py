@@ -244,7 +244,7 @@ def average(
         return operation(x * scale, *arguments)
     total = F.avg_pool2d(x, windows.kernel, windows.stride, windows.padding, divisor_override=1)
     count: Tensor | float = float(math.prod(windows.kernel))
-    if any(windows.padding) and windows.count_include_pad:
+    if any(windows.padding) and (windows.count_include_pad or windows.divisor is not None):
         zero = 0.0  # the zeros around are a tensor of their own then, which no convolution reads
     elif any(windows.padding):
         ones = x.new_ones(1, 1, *x.shape[-2:])
