@@ -12,7 +12,7 @@ import onnx_ir as ir
 import torch
 
 from quaver.engines.engine import WriteOptions
-from quaver.engines.openvino.barriers import MOVES, keep_apart
+from quaver.engines.openvino.barriers import LOWEST, MOVES, keep_apart
 from quaver.engines.openvino.editing import CONVOLUTIONS, hand_over, is_layer
 from quaver.engines.openvino.norms import round_norms, spell_out_norm
 from quaver.engines.openvino.rows import put_on_rows
@@ -39,6 +39,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
     unshare_weights(model.graph)
     pad_apart(model.graph)
     scale_apart(model.graph)
+    add_apart(model.graph)
     try:
         content = checked_proto(model, origin).SerializeToString()
         converted = ov.convert_model(BytesIO(content))  # a path it would split at commas
@@ -147,6 +148,21 @@ def scale_apart(graph: ir.Graph) -> None:
         back.replace_input_with(0, result)
         result.shape = None
         result.name, back.outputs[0].name = f"{result.name}.scaled", result.name
+
+
+def add_apart(graph: ir.Graph) -> None:
+    """Add a constant for each position behind a convolution to what that gives, its bias included.
+
+    OpenVINO adds the constant in steps of the convolution's sums, which has other last bits (seen in 2026.4). A maximum with
+    the lowest float stands in the way; it is part of the kernel that adds.
+    """
+    for node in [node for node in graph if node.op_type == "Add"]:
+        place = next((place for place in (0, 1) if made_by(node.inputs[place], "Conv", "BatchNormalization")), None)
+        if place is None or not is_constant(other := node.inputs[1 - place]):
+            continue
+        if any(size != 1 for size in array_of(other).shape[2:]):
+            lowest = constant(graph, f"{node.name}.lowest", np.array(LOWEST))
+            node.replace_input_with(place, insert_before(node, "Max", [node.inputs[place], lowest], f"{node.name}.apart"))
 
 
 def is_constant(value: ir.Value | None) -> bool:
