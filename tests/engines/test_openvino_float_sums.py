@@ -105,6 +105,7 @@ class OnTokens(nn.Module):
     def __init__(self, forward):
         super().__init__()
         self.first, self.norm, self.last, self.between = nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 64), forward
+        self.patches = nn.Conv2d(64, 64, 1)
 
     def forward(self, x):
         return self.last(self.between(self, x))
@@ -112,6 +113,11 @@ class OnTokens(nn.Module):
 
 def squares(tokens):
     return tokens.unflatten(1, (8, 8))
+
+
+def with_a_sum_for_a_convolution(net, x):
+    planes = (net.first(x) + x).reshape(-1, 64, 64).transpose(1, 2).unflatten(2, (8, 8))
+    return net.patches(planes).flatten(2).transpose(1, 2)
 
 
 def with_scaled_products(net, x):
@@ -123,6 +129,7 @@ ROUNDED = {
     "a norm that is added": lambda net, x: net.norm(net.first(x)) + x,
     "a norm that is multiplied": lambda net, x: net.norm(net.first(x)) * x,
     "a linear layer that is reshaped and added": lambda net, x: squares(net.first(x)).flatten(1, 2) + x,
+    "a sum that is moved to a convolution": with_a_sum_for_a_convolution,
     "products that are scaled": with_scaled_products,
 }
 

@@ -135,7 +135,9 @@ class OpenVINOLowering(Lowering):
         alone = x.op == "placeholder" or len(x.users) > 1 or self.is_product(x)
         if x in self.sums:
             steps, scale, in_place = self.sums[x]
-            shifted = alone or self.shifted(rounded) or not in_place or self.is_added_apart(rounded)
+            layer = self.layer_of(x)
+            alone = alone or not in_place or (layer is not None and not self.rounds(layer, x))
+            shifted = alone or self.shifted(rounded) or self.is_added_apart(rounded)
             return (steps, shifted and self.signed(rounded), scale, in_place)
         sums = self.unscaled.get(x.args[0] if self.facts[x].type in ("relu", "relu6") else x)
         if sums is not None:
