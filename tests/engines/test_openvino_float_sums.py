@@ -116,7 +116,8 @@ def squares(tokens):
 
 
 def with_a_sum_for_a_convolution(net, x):
-    planes = (net.first(x) + x).reshape(-1, 64, 64).transpose(1, 2).unflatten(2, (8, 8))
+    tokens = net.first(x)
+    planes = (tokens + net.last(net.norm(tokens))).reshape(-1, 64, 64).transpose(1, 2).unflatten(2, (8, 8))
     return net.patches(planes).flatten(2).transpose(1, 2)
 
 

@@ -1,4 +1,4 @@
-"""Constants for each position that are added to what a convolution gives: a table of positions, behind the patches' layer."""
+"""Constants for each position that are added to what a convolution gives: a table of positions behind its layer."""
 
 import pytest
 import torch
