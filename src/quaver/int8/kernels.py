@@ -218,6 +218,12 @@ def matrix_product(operation: Operation, x: Tensor, y: Tensor, x_scale: Tensor |
         return operation(x, y) * (x_scale * y_scale)
 
 
+def first_largest(x: Tensor, count: int, dim: int = -1, largest: bool = True, _: bool = True) -> tuple[Tensor, Tensor]:
+    """The largest values and their places, of equal ones the first, as files have it; PyTorch may take any of them."""
+    values, places = x.sort(dim=dim, descending=largest, stable=True)
+    return values.narrow(dim, 0, count), places.narrow(dim, 0, count)
+
+
 def hard_sigmoid(x: Tensor) -> Tensor:
     """``x/6 + 1/2`` between 0 and 1, in the order in which oneDNN computes it."""
     return (x * torch.tensor(1 / 6, dtype=torch.float32) + 0.5).clamp(0, 1)

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from quaver.graph.nodes import clamp_bounds
+from quaver.graph.nodes import clamp_bounds, packet
 from quaver.graph.patterns import is_rounded
 from quaver.graph.rewriter import Lowering
-from quaver.int8.kernels import stored_integers
+from quaver.int8.kernels import first_largest, stored_integers
 from quaver.int8.requantize import Output
 from quaver.quantizers.arithmetic import dequantize
 
@@ -32,7 +32,9 @@ class RequantizingLowering(Lowering):
         raise NotImplementedError
 
     def lowered(self, node: fx.Node) -> fx.Node:
-        """What integers stand for; whatever else as it is."""
+        """What integers stand for; whatever else as it is, but for what files say otherwise than PyTorch."""
+        if packet(node) == "topk":
+            return self.spared(self.call(first_largest, *node.args, **node.kwargs))
         twin = self.dequantized(node) if self.facts[node].kind == "dequantize" else self.copy(node)
         return twin if node.op == "call_module" or node.is_impure() else self.spared(twin)
 

@@ -96,6 +96,8 @@ class OpenVINOLowering(Lowering):
             return self.copies[scale]
         if self.quantized and (kernel := SUMMED.get(packet(node))) is not None and node.op == "call_function":
             return self.call(kernel, *node.args, **node.kwargs)
+        if self.quantized and packet(node) == "topk":
+            return self.call(kernels.first_largest, *node.args, **node.kwargs)
         if op.kind == "average" and whole[0] and not node.kwargs:
             x, scale = self.integers[node.args[0]]  # type: ignore[index]
             shifted = self.shifted(node.args[0])  # type: ignore[arg-type]

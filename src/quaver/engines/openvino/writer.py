@@ -53,6 +53,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
     _give_biases(converted)
     keep_apart(converted)
     put_on_rows(converted, {rounded_name(tensor.name) for tensor in quantized_tensors(program)})
+    _take_the_first_of_equals(converted)
     packed = _pack_small_weights(converted)
     _name_by_place(converted)
     converted.set_rt_info(json.dumps(origin, sort_keys=True), ["quaver"])
@@ -277,6 +278,15 @@ def _next_to_nothing(layer: ov.Node) -> ov.Node:
     bias = np.zeros(sizes[axis].get_length(), np.float32)
     bias[0] = NOTHING
     return ops.constant(bias.reshape(-1, *[1] * behind))
+
+
+def _take_the_first_of_equals(model: ov.Model) -> None:
+    """Let a choice of the largest values take the first of equal ones, as ONNX says and the simulation does."""
+    for op in [op for op in model.get_ordered_ops() if op.get_type_name() == "TopK"]:
+        chosen = ops.topk(*op.input_values(), **(op.get_attributes() | {"sort": "value", "stable": True}))
+        chosen.set_friendly_name(op.get_friendly_name())
+        for old, new in zip(op.outputs(), chosen.outputs(), strict=True):
+            hand_over(old, old.get_target_inputs(), new)
 
 
 def _pack_small_weights(model: ov.Model) -> list[Any]:
