@@ -32,6 +32,7 @@ FLAGS = {
     "CLAMP": 6.0,
     "PASSES": False,
     "BLOCK": 256,
+    "REDUCED": 512,
 }
 VARIANTS = [
     ("observe", {"RULE": "moving_average_abs_max", "TENSORS": 3, "SLOTS": 4, "slot": 1}),
@@ -40,6 +41,8 @@ VARIANTS = [
     ("round_to_grid", {"PER_CHANNEL": False, "inner": 1, "channels": 1}),
     ("round_to_grid", {"PER_CHANNEL": True, "PASSES": True, "CLAMP": float("inf")}),
     ("round_to_grid", {"PER_CHANNEL": True, "STORED": False}),
+    ("observe_and_round", {"RULE": "moving_average_abs_max", "TENSORS": 1, "SLOTS": 1, "CLAMP": float("inf")}),
+    ("observe_and_round", {"RULE": "range_abs_max", "TENSORS": 2, "SLOTS": 2, "CLAMP": 0.0, "STORED": False}),
     ("mask_gradient", {}),
     ("slope_and_mask", {"PER_CHANNEL": True, "inner": 1}),
     ("slope_and_mask", {"PER_CHANNEL": False}),

@@ -4,6 +4,9 @@ A captured graph has these as numbers. Whoever sets them on a module of the prog
 loop: ``bn.eval()``, ``bn.momentum = 0.01``, ``dropout.p = 0.3``.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +19,7 @@ from quaver.program.synced_batch_norm import synced_batch_norm
 
 TRAINING = 5  # the position of ``training`` among the arguments of aten.batch_norm
 EPS = 7  # that of ``eps``
+COUNTED = "_quaver_counted"  # among the attributes of a batch norm that has counted the batch that comes
 
 
 def stateful_nodes(root: nn.Module, *graphs: fx.Graph) -> list[tuple[fx.Node, str, Any]]:
@@ -82,6 +86,29 @@ def counter_of(node: Any) -> str:
     return str(written.target) if is_counter else ""
 
 
+def counting_nodes(graph: fx.Graph) -> list[fx.Node]:
+    """The modules that batch norms of a training graph ask, and no other does."""
+    asked = Counter(node.args[0] for node in graph.nodes if node.target is batch_norm)
+    paths = Counter(str(module.target) for module in asked)  # type: ignore[union-attr]
+    return [module for module, times in asked.items() if times == 1 and paths[str(module.target)] == 1]  # type: ignore[misc,union-attr]
+
+
+@contextmanager
+def counted_together(modules: Iterable[Any]) -> Iterator[None]:
+    """Add a batch to the counters of batch norms at once: by themselves, each of these numbers is a launch."""
+    training = [module for module in modules if module.training and module.track_running_stats]
+    counting = [module for module in training if module._buffers["num_batches_tracked"] is not None]
+    if counting:
+        torch._foreach_add_([module._buffers["num_batches_tracked"] for module in counting], 1)
+    for module in counting:
+        module.__dict__[COUNTED] = True
+    try:
+        yield
+    finally:
+        for module in counting:
+            module.__dict__.pop(COUNTED, None)
+
+
 def batch_norm(
     module: Any,
     x: Tensor,
@@ -98,7 +125,8 @@ def batch_norm(
     """
     momentum = module.momentum or 0.0
     if module.training and module.track_running_stats and module.num_batches_tracked is not None:
-        module.num_batches_tracked.add_(1)
+        if not module.__dict__.pop(COUNTED, False):
+            module.num_batches_tracked.add_(1)
         if module.momentum is None:  # each batch counts the same
             momentum = 1.0 / float(module.num_batches_tracked)
     by_batch = module.training or (mean is None and var is None)

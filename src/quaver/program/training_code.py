@@ -1,6 +1,7 @@
 """The training graph as something to call, in the form that takes least time and memory; what it computes stays the same."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -9,8 +10,10 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from quaver.graph.nodes import clamp_bounds, facts, is_fake_quant, packet
-from quaver.program.views import Executable, read
-from quaver.quantizers import Quantizer, fused
+from quaver.program.stateful_ops import counted_together, counting_nodes
+from quaver.program.views import Executable, Readings
+from quaver.quantizers import Quantizer, fused, kept_integers
+from quaver.quantizers.eager_calls import is_eager_now
 from quaver.quantizers.in_blocks import RELU, RELU6, Clamp
 from quaver.quantizers.kept_integers import multiplying, reading
 
@@ -24,23 +27,39 @@ class TrainingCode(Executable):
 
     def __init__(self, root: nn.Module, graph: fx.Graph) -> None:
         rounding = [node for node in graph.nodes if is_fake_quant(node) and node.args[0].op == "get_attr"]
-        multiplied = {node for node in graph.nodes if is_fake_quant(node) and _is_multiplied(node)}
-        weights = [(str(node.target), str(node.args[0].target), node in multiplied) for node in rounding]
-        keep_integers(graph)
-        round_in_one(graph, multiplied)
+        weights = [(str(node.target), str(node.args[0].target), _is_multiplied(node)) for node in rounding]
+        keeping = deepcopy(graph)
+        for form in (graph, keeping):
+            multiplied = {node for node in form.nodes if is_fake_quant(node) and _is_multiplied(node)}
+            if form is keeping:
+                keep_integers(form)
+            round_in_one(form, multiplied)
         super().__init__(root, graph)
-        self.__weights = weights  # a name that no child has
+        # names that no child has
+        self.__run_keeping = Executable(root, keeping).forward
+        norms = [str(module.target) for module in counting_nodes(graph)]
+        self.__readings = Readings([*norms, *(path for one, weight, _ in weights for path in (one, weight))])
+        places = {path: place for place, path in enumerate(self.__readings.names)}
+        self.__norms = len(norms)
+        self.__weights = [(places[one], places[weight], multiplied) for one, weight, multiplied in weights]
+        self.__together: Any = None
 
     def forward(self, *inputs: Any) -> Any:
         """Run the graph."""
-        if not self.__weights or not fused.suits(read(self, self.__weights[0][1])):
+        if torch.compiler.is_compiling():
             return super().forward(*inputs)
-        from quaver.quantizers.fused.grouped_weights import rounded_together  # needs Triton
+        run = self.__run_keeping if kept_integers.are_wanted() else super().forward
+        there = self.__readings.values(self)
+        weights = [(there[one], there[weight], multiplied) for one, weight, multiplied in self.__weights]
+        with counted_together(there[: self.__norms] if is_eager_now() else ()):
+            if not weights or not fused.suits(weights[0][1]):
+                return run(*inputs)
+            if self.__together is None:
+                from quaver.quantizers.fused.grouped_weights import WeightsTogether  # needs Triton
 
-        with rounded_together(
-            (read(self, one), read(self, weight), multiplied) for one, weight, multiplied in self.__weights
-        ):
-            return super().forward(*inputs)
+                self.__together = WeightsTogether()
+            with self.__together.rounded(weights):
+                return run(*inputs)
 
 
 def keep_integers(graph: fx.Graph) -> None:

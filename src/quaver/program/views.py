@@ -2,8 +2,10 @@
 
 import keyword
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy, deepcopy
+from itertools import repeat
+from operator import is_not
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,10 +68,14 @@ def read(root: nn.Module, path: str) -> Any:
 
 def _held(module: nn.Module, name: str, path: str) -> Any:
     """The tensor or module that a module holds under a name, which has this path from the root."""
-    for table in (module._parameters, module._modules, module._buffers):
-        value = table.get(name)  # type: ignore[attr-defined]
-        if value is not None:
-            return value
+    return module.__dict__[_table(module, name, path)][name]
+
+
+def _table(module: nn.Module, name: str, path: str) -> str:
+    """Which of a module's tables holds something under a name."""
+    for table in ("_parameters", "_modules", "_buffers"):
+        if module.__dict__[table].get(name) is not None:
+            return table
     raise KeyError(path)
 
 
@@ -140,7 +146,7 @@ class Executable(nn.Module):
         self._parameters, self._buffers, self._modules = root._parameters, root._buffers, root._modules
         # names that no child has; compilers follow modules' attributes, which take longer to read than their tables
         self.__run_by_attributes = _function(_spelled_safely(graph))
-        self.__readings = Readings(graph)
+        self.__readings = Readings(str(node.target) for node in filter(reads_module, graph.nodes))
         self.__run = _function(self.__readings.renamed(graph))
 
     def forward(self, *inputs: Any) -> Any:
@@ -159,22 +165,24 @@ def _function(graph: fx.Graph) -> Callable[..., Any]:
 
 
 class Readings:
-    """What a graph reads of a module tree, each under a plain name; found anew each time, for any of it may be replaced.
+    """What is read of a module tree, each under a plain name; found anew each time, for any of it may be replaced.
 
-    A module that is on the way to several is looked for once.
+    A module that is on the way to several is looked for once. All of it is one function, written at the first reading:
+    a network has several hundred tensors, and a step on an accelerator waits for none of its kernels as long.
     """
 
-    def __init__(self, graph: fx.Graph) -> None:
+    def __init__(self, paths: Iterable[str]) -> None:
         self.names: dict[str, str] = {}
         self.leaves: list[tuple[str, int, str]] = []
         """The paths, the places of the modules that hold them, and their names there."""
         self.modules: list[tuple[int, str]] = []
         """The modules on the way: their containers' places, 0 for the root, and their names."""
         self.places = {"": 0}
-        for path in dict.fromkeys(str(node.target) for node in filter(reads_module, graph.nodes)):
+        for path in dict.fromkeys(paths):
             self.names[path] = f"read_{len(self.names)}"
             container, _, leaf = path.rpartition(".")
             self.leaves.append((path, self._place(container), leaf))
+        self._at_once: Callable[[nn.Module], tuple[Any, ...]] | None = None
 
     def _place(self, path: str) -> int:
         if path not in self.places:
@@ -192,9 +200,31 @@ class Readings:
 
     def of(self, root: nn.Module) -> Any:
         """What there is now, as attributes."""
-        modules: list[Any] = [root]
+        return SimpleNamespace(**dict(zip(self.names.values(), self.values(root), strict=True)))
+
+    def values(self, root: nn.Module) -> tuple[Any, ...]:
+        """What there is now, in the order of `names`."""
+        try:
+            if self._at_once is None:
+                self._at_once = self._written(root)
+            values = self._at_once(root)
+        except KeyError:  # a tensor has gone, or it is another kind of thing than it was
+            self._at_once = self._written(root)
+            values = self._at_once(root)
+        if all(map(is_not, values, repeat(None))):
+            return values
+        return tuple(read(root, path) for path in self.names)  # which says what is missing
+
+    def _written(self, root: nn.Module) -> Callable[[nn.Module], tuple[Any, ...]]:
+        """All of it read from the tables that it stands in now, as code."""
+        modules: list[nn.Module] = [root]
+        lines = ["def values(m0):"]
         for container, name in self.modules:
-            modules.append(modules[container]._modules[name])
-        return SimpleNamespace(
-            **{self.names[path]: _held(modules[container], leaf, path) for path, container, leaf in self.leaves}
-        )
+            lines.append(f"    m{len(modules)} = m{container}._modules[{name!r}]")
+            modules.append(modules[container]._modules[name])  # type: ignore[arg-type]
+        tables = [_table(modules[container], leaf, path) for path, container, leaf in self.leaves]
+        leaves = zip(self.leaves, tables, strict=True)
+        reads = "".join(f"m{container}.{table}[{leaf!r}], " for (_, container, leaf), table in leaves)
+        names: dict[str, Any] = {}
+        exec(compile("\n".join([*lines, f"    return ({reads})"]), "<quaver readings>", "exec"), names)
+        return names["values"]  # type: ignore[no-any-return]

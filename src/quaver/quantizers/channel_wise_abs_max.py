@@ -51,7 +51,7 @@ class ChannelWiseAbsMax(Quantizer):
             from quaver.quantizers.fused import grouped_weights  # needs Triton
 
             if grouped_weights.takes(self, x):
-                return grouped_weights.rounded([self], [x])[0]
+                return grouped_weights.rounded(self, x)
         return super().forward(x, tensor)
 
     def range_for(self, x: Tensor, tensor: int | None) -> tuple[Tensor, Tensor | None]:

@@ -1,7 +1,7 @@
 """Weights by their channels' ranges, as many as there are in one launch: a table says where each lies."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
@@ -12,7 +12,7 @@ from torch import Tensor, distributed, nn
 
 from quaver.quantizers import fused
 from quaver.quantizers.channel_wise_abs_max import ChannelWiseAbsMax
-from quaver.quantizers.eager_calls import in_a_row, is_eager_now
+from quaver.quantizers.eager_calls import in_a_row
 from quaver.quantizers.fused import triton_kernels
 from quaver.quantizers.fused.kernel import FORMS, Launch
 from quaver.quantizers.fused.range_observers import multiplied_in
@@ -57,53 +57,109 @@ def takes(quantizer: ChannelWiseAbsMax, weight: Tensor) -> bool:
     )
 
 
-@contextmanager
-def rounded_together(weights: Iterable[tuple[nn.Module, Tensor, bool]]) -> Iterator[None]:
-    """Round all weights that the kernel takes at once; while this lasts, each quantizer gives its own out, once.
+class WeightsTogether:
+    """The weights of a program, rounded in one launch before each step.
 
-    With ``True`` a weight is read by nothing but products, which autocast computes in its dtype: it comes in that.
+    What the launch hangs on is compared each time, and found anew where something changed.
     """
-    together: dict[Any, list[tuple[ChannelWiseAbsMax, Tensor]]] = defaultdict(list)
-    wanted = is_eager_now()
-    for quantizer, weight, multiplied in weights:
-        if wanted and isinstance(quantizer, ChannelWiseAbsMax) and takes(quantizer, weight) and fused.takes(weight):
+
+    def __init__(self) -> None:
+        self._asked: list[Any] = []
+        self._groups: list[tuple[tuple[int, ...], WeightGroup]] = []
+
+    @contextmanager
+    def rounded(self, weights: Sequence[tuple[nn.Module, Tensor, bool]]) -> Iterator[None]:
+        """Round all weights that the kernel takes at once; while this lasts, each quantizer gives its own out, once.
+
+        With ``True`` a weight is read by nothing but products, which autocast computes in its dtype: it comes in that.
+        """
+        asked = [multiplied_in(weights[0][1]), *(_asked(quantizer, weight) for quantizer, weight, _ in weights)]
+        if asked != self._asked:
+            self._asked, self._groups = asked, _grouped(weights)
+        for places, group in self._groups:
+            given = [weights[place][1] for place in places]
+            for place, value in zip(places, group.rounded(given), strict=True):
+                quantizer, weight, _ = weights[place]
+                quantizer.__dict__["precomputed"] = (weight, weight._version, value)  # past what a module asks of values
+        try:
+            yield
+        finally:
+            for places, _ in self._groups:
+                for place in places:
+                    weights[place][0].__dict__["precomputed"] = None
+
+
+def _asked(quantizer: nn.Module, weight: Tensor) -> tuple[Any, ...]:
+    """All that decides whether and how the kernel takes a weight."""
+    if type(quantizer) is not ChannelWiseAbsMax:
+        return (quantizer,)
+    own = quantizer.__dict__
+    return (
+        quantizer,
+        quantizer.grid,
+        own["axis"],
+        own["saturation_axis"],
+        own["quantizing"],
+        own.get("preprocess", own),  # a module is not among its own attributes
+        quantizer._buffers["clipped_at"] is None,
+        not quantizer._forward_hooks,
+        type(weight),
+        weight.dtype,
+        weight.data_ptr(),
+        weight.stride(),
+    )
+
+
+def _grouped(weights: Sequence[tuple[nn.Module, Tensor, bool]]) -> list[tuple[tuple[int, ...], "WeightGroup"]]:
+    """The weights that the kernel takes, by what a launch can take together."""
+    together: dict[Any, list[int]] = defaultdict(list)
+    for place, (quantizer, weight, multiplied) in enumerate(weights):
+        suits = isinstance(quantizer, ChannelWiseAbsMax) and takes(quantizer, weight) and fused.takes(weight)
+        if suits and in_a_row(weight) is weight:
             multiplied = multiplied and not quantizer._forward_hooks  # they see the weight as it was written
             dtype = multiplied_in(weight) if multiplied else weight.dtype
-            together[weight.dtype, weight.device, dtype].append((quantizer, weight))
-    for (_, _, dtype), group in together.items():
-        quantizers, given = zip(*group, strict=True)
-        for quantizer, weight, value in zip(quantizers, given, rounded(quantizers, given, dtype), strict=True):
-            quantizer.__dict__["precomputed"] = (weight, weight._version, value)  # past what a module asks of values
-    try:
-        yield
-    finally:
-        for group in together.values():
-            for quantizer, _ in group:
-                quantizer.__dict__["precomputed"] = None
+            together[weight.dtype, weight.device, dtype].append(place)
+    return [
+        (tuple(places), WeightGroup([weights[place][0] for place in places], [weights[place][1] for place in places], dtype))  # type: ignore[misc]
+        for (_, _, dtype), places in together.items()
+    ]
 
 
-def rounded(
-    quantizers: Sequence[ChannelWiseAbsMax], weights: Sequence[Tensor], dtype: torch.dtype | None = None
-) -> list[Tensor]:
-    """Each weight as its quantizer rounds it, in ``dtype``; all of one dtype and device.
+def rounded(quantizer: ChannelWiseAbsMax, weight: Tensor) -> Tensor:
+    """A weight as its quantizer rounds it."""
+    return WeightGroup([quantizer], [in_a_row(weight)], weight.dtype).rounded([weight])[0]
+
+
+class WeightGroup:
+    """Weights without gaps in memory, all of one dtype and on one device, as their quantizers round them, in ``dtype``.
 
     The largest of a channel lies on the largest integer: nothing saturates, and gradients pass as they are.
     """
-    rows = [in_a_row(weight) for weight in weights]
-    table = _table(tuple(map(_place, quantizers, rows)), rows[0].device)
-    result = rows[0].new_empty(table.starts[-1], dtype=dtype)
-    thresholds = torch.empty(table.channels[-1], device=result.device)
-    factors = {quantizer.pair_factor for quantizer in quantizers if quantizer.widens_range}
-    assert len(factors) < 2  # only 8 bits can overflow
-    launch = _rounding(len(thresholds), result.get_device(), rows[0].dtype, result.dtype, next(iter(factors), 0.0))
-    launch(table.rows, table.owners, table.neighbours, result, thresholds)
-    many = [stop - start for start, stop in pairwise(table.channels)]
-    for quantizer, last in zip(quantizers, torch.split(thresholds, many), strict=True):
-        quantizer._buffers["last"] = last
-    values = [result.as_strided(row.shape, row.stride(), start) for row, start in zip(rows, table.starts, strict=False)]
-    if across_processes():  # each gradient when it is there: others wait for it
-        return [_StraightThrough.apply([value], weight)[0] for value, weight in zip(values, weights, strict=True)]  # type: ignore[no-untyped-call]
-    return list(_StraightThrough.apply(values, *weights))  # type: ignore[no-untyped-call]
+
+    def __init__(self, quantizers: Sequence[ChannelWiseAbsMax], weights: Sequence[Tensor], dtype: torch.dtype) -> None:
+        self.quantizers, self.dtype = quantizers, dtype
+        self.table = _table(tuple(map(_place, quantizers, weights)), weights[0].device)
+        factors = {quantizer.pair_factor for quantizer in quantizers if quantizer.widens_range}
+        assert len(factors) < 2  # only 8 bits can overflow
+        device = weights[0].get_device()
+        self.launch = _rounding(self.table.channels[-1], device, weights[0].dtype, dtype, next(iter(factors), 0.0))
+        self.many = [stop - start for start, stop in pairwise(self.table.channels)]
+        self.layouts = [
+            (weight.shape, weight.stride(), start) for weight, start in zip(weights, self.table.starts, strict=False)
+        ]
+
+    def rounded(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Each of them; ``weights`` are those that gradients go to."""
+        table = self.table
+        result = table.rows.new_empty(table.starts[-1], dtype=self.dtype)
+        thresholds = table.rows.new_empty(table.channels[-1], dtype=torch.float32)
+        self.launch(table.rows, table.owners, table.neighbours, result, thresholds)
+        for quantizer, last in zip(self.quantizers, torch.split(thresholds, self.many), strict=True):
+            quantizer._buffers["last"] = last
+        values = [result.as_strided(*layout) for layout in self.layouts]
+        if across_processes():  # each gradient when it is there: others wait for it
+            return [_StraightThrough.apply([value], weight)[0] for value, weight in zip(values, weights, strict=True)]  # type: ignore[no-untyped-call]
+        return _StraightThrough.apply(values, *weights)  # type: ignore[no-any-return,no-untyped-call]
 
 
 @lru_cache(FORMS)
@@ -128,7 +184,20 @@ class _StraightThrough(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, *(gradient if gradient is None else gradient.to(ctx.dtype) for gradient in gradients)
+        if torch.is_grad_enabled():
+            return None, *(gradient if gradient is None else gradient.to(ctx.dtype) for gradient in gradients)
+        return None, *_cast(gradients, ctx.dtype)
+
+
+def _cast(tensors: Sequence[Tensor | None], dtype: torch.dtype) -> list[Tensor | None]:
+    """All of them in a dtype, the others in as few launches as they take together."""
+    others = [tensor for tensor in tensors if tensor is not None and tensor.dtype != dtype]
+    if not others:
+        return list(tensors)
+    cast = [torch.empty_like(tensor, dtype=dtype) for tensor in others]
+    torch._foreach_copy_(cast, others)
+    done = iter(cast)
+    return [tensor if tensor is None or tensor.dtype == dtype else next(done) for tensor in tensors]
 
 
 def _place(quantizer: ChannelWiseAbsMax, weight: Tensor) -> WeightLayout:

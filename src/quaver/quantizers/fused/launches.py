@@ -1,8 +1,8 @@
 """The kernels as functions of tensors, with gradients."""
 
 import math
-from functools import lru_cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,34 +27,41 @@ except ImportError as error:
 BLOCK = 1024
 REDUCED = 4096
 """Values that a program reduces at a time: it waits for memory, and only for so many at once."""
+ROUNDED_BESIDE = 2048
+"""Values that a program rounds at a time, where it reduces them, too."""
 PROGRAMS = 1024
 """As many reduce a tensor at most: they meet at one address."""
 
 
-def observe(
-    x: Tensor,
-    buffers: tuple[Tensor, Tensor],
-    scratch: Tensor,
-    nonfinite: Tensor,
-    limit: Tensor | None,
-    grid: Grid,
-    *,
-    rule: str,
-    slot: int,
-    tensors: int,
-    window: int = 1,
-    rate: float = 0.0,
-    clamp: Clamp | None = None,
-) -> Tensor:
-    """Let max|x| into the range that ``buffers`` hold, as the rule of that name does, and give the step that comes of it.
+class Observation(NamedTuple):
+    """A rule by the name that the kernel knows, where it keeps the range, and which of several tensors is observed."""
+
+    rule: str
+    scratch: Tensor
+    buffers: tuple[Tensor, Tensor]
+    nonfinite: Tensor
+    limit: Tensor | None
+    slot: int
+    tensors: int
+    window: int
+    rate: float
+
+    def held_in(self, scale: Tensor) -> tuple[Tensor, ...]:
+        """The tensors as the kernel takes them, with the step that comes of them."""
+        return self.scratch, *self.buffers, self.nonfinite, scale if self.limit is None else self.limit, scale
+
+    def form(self) -> tuple[str, int, int, int, float, bool]:
+        """What the launch hangs on besides."""
+        return self.rule, self.slot, self.tensors, self.window, self.rate, self.limit is not None
+
+
+def observe(x: Tensor, observation: Observation, grid: Grid, clamp: Clamp | None = None) -> Tensor:
+    """Let max|x| into the range, and give the step that comes of it.
 
     With a ``clamp`` it is observed behind that. ``x`` leaves no gaps in memory.
     """
     scale = torch.empty((), device=x.device)
-    launch = _observing(
-        *_form(x), rule, slot, tensors, window, rate, grid.high, grid.signed, grid.narrow, limit is not None, _end(clamp)
-    )
-    launch(x, scratch, *buffers, nonfinite, scale if limit is None else limit, scale)
+    _observing(*_form(x), *observation.form(), *_signs(grid), _end(clamp))(x, *observation.held_in(scale))
     return scale
 
 
@@ -69,16 +76,20 @@ def _observing(
     tensors: int,
     window: int,
     rate: float,
+    limited: bool,
     high: int,
     signed: bool,
     narrow: bool,
-    limited: bool,
     end: float,
 ) -> Launch:
     slots = 1 << (tensors - 1).bit_length()
     constants = (rule, tensors, slots, signed, narrow, limited, device >= 0, end, REDUCED)
     programs = min(-(-count // REDUCED), PROGRAMS)
     return Launch(triton_kernels.observe, programs, device, count, slot, window, float(rate), float(high), *constants)
+
+
+def _signs(grid: Grid) -> tuple[int, bool, bool]:
+    return grid.high, grid.signed, grid.narrow
 
 
 def _form(x: Tensor) -> tuple[int, torch.dtype, bool, int]:
@@ -95,14 +106,15 @@ def fake_quantize(
     pass_through: bool,
     clamp: Clamp | None = None,
     dtype: torch.dtype | None = None,
+    observation: Observation | None = None,
 ) -> Tensor:
     """`arithmetic.fake_quantize` of ``x``, or of what an activation makes of it, in one launch there and one back.
 
-    It comes in ``dtype``, or in that of ``x``.
+    It comes in ``dtype``, or in that of ``x``. With an ``observation`` that is made first, and ``scale`` is written.
     """
     kept = integer_type(grid) if are_wanted() else None
     integers = None if kept is None else torch.empty_like(in_a_row(x), dtype=kept)
-    value: Tensor = _apply(x, scale, grid, pass_through, clamp, dtype, integers)
+    value: Tensor = _apply(x, scale, grid, pass_through, clamp, dtype, integers, observation)
     return value if integers is None else keep(value, integers, scale)
 
 
@@ -125,6 +137,7 @@ class _FusedFakeQuantize(torch.autograd.Function):
         clamp: Clamp | None,
         dtype: torch.dtype | None,
         integers: Tensor | None,
+        observation: Observation | None,
     ) -> Tensor:
         given = in_a_row(x)
         to_x, learned = ctx.needs_input_grad[:2]
@@ -134,9 +147,15 @@ class _FusedFakeQuantize(torch.autograd.Function):
         # a bit for each value; written to by nobody where there are none
         bits = torch.empty(-(-x.numel() // 8), dtype=torch.uint8, device=x.device) if masked else result
         kinds = result.dtype, None if integers is None else integers.dtype
-        rounds = (grid.low, grid.high, _end(clamp), pass_through, masked)
-        launch = _rounding(*_form(given), *kinds, *_channels(given, scale), scale.data_ptr() % 16 == 0, *rounds)
-        launch(given, scale, result, bits, bits if integers is None else integers)
+        written = result, bits, bits if integers is None else integers
+        if observation is None:
+            rounds = (grid.low, grid.high, _end(clamp), pass_through, masked)
+            launch = _rounding(*_form(given), *kinds, *_channels(given, scale), scale.data_ptr() % 16 == 0, *rounds)
+            launch(given, scale, *written)
+        else:
+            both = (*_signs(grid), _end(clamp), grid.low, pass_through, masked)
+            launch = _observing_and_rounding(*_form(given), *observation.form(), *both, *kinds)
+            launch(given, *observation.held_in(scale), *written)
         if learned:
             ctx.save_for_backward(given, scale)
         elif masked:
@@ -148,7 +167,7 @@ class _FusedFakeQuantize(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         # what is asked of a gradient that nobody differentiates again takes as long as the rest of this
         given = _gradients_once(ctx, gradient) if torch.is_grad_enabled() else _gradients(ctx, gradient)
-        return *given, None, None, None, None, None
+        return *given, None, None, None, None, None, None
 
 
 # Past `Function.apply`, which asks for what `fused.suits` has ruled out: functions that transform others (torch.func).
@@ -176,6 +195,42 @@ def _rounding(
     constants = (per_channel, low < 0, masked, stored is not None, end, pass_through, device >= 0, BLOCK)
     numbers = (count, inner, channels, float(low), float(high))
     return Launch(triton_kernels.round_to_grid, -(-count // BLOCK), device, *numbers, *constants)
+
+
+@lru_cache(FORMS)
+def _observing_and_rounding(
+    count: int,
+    dtype: torch.dtype,
+    aligned: bool,
+    device: int,
+    rule: str,
+    slot: int,
+    tensors: int,
+    window: int,
+    rate: float,
+    limited: bool,
+    high: int,
+    signed: bool,
+    narrow: bool,
+    end: float,
+    low: int,
+    pass_through: bool,
+    masked: bool,
+    given: torch.dtype,
+    stored: torch.dtype | None,
+) -> Launch:
+    slots = 1 << (tensors - 1).bit_length()
+    numbers = (count, slot, window, float(rate), float(low), float(high))
+    observes = (rule, tensors, slots, signed, narrow, limited)
+    constants = (masked, stored is not None, end, pass_through, device >= 0, REDUCED, ROUNDED_BESIDE)
+    programs = min(-(-count // REDUCED), _at_once(device))
+    return Launch(triton_kernels.observe_and_round, programs, device, *numbers, *observes, *constants, at_once=True)
+
+
+@cache
+def _at_once(device: int) -> int:
+    """So many programs that all of them are there at once; the interpreter runs one behind the other."""
+    return 1 if device < 0 else 4 * torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def _gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from quaver.quantizers.abs_max import AbsMax
 from quaver.quantizers.eager_calls import in_a_row
-from quaver.quantizers.fused.launches import fake_quantize, observe
+from quaver.quantizers.fused.launches import Observation, fake_quantize, observe
 from quaver.quantizers.in_blocks import Clamp
 from quaver.quantizers.moving_average_abs_max import MovingAverageAbsMax
 from quaver.quantizers.observer import Observer
@@ -33,6 +33,12 @@ RULES: dict[type[Quantizer], KernelRule] = {
 
 def observed_scale(quantizer: Quantizer, x: Tensor, tensor: int, clamp: Clamp | None = None) -> Tensor | None:
     """The step of ``quantizer`` with ``x`` observed, behind a clamp or not; None where an expression has to find it."""
+    observation = _observation(quantizer, x, tensor)
+    return None if observation is None else observe(in_a_row(x), observation, quantizer.grid, clamp)
+
+
+def _observation(quantizer: Quantizer, x: Tensor, tensor: int) -> Observation | None:
+    """What the kernel observes for a quantizer, if it knows the rule."""
     rule = RULES.get(type(quantizer))
     if rule is None or quantizer.synced or quantizer.widens_range:
         return None
@@ -45,21 +51,11 @@ def observed_scale(quantizer: Quantizer, x: Tensor, tensor: int, clamp: Clamp | 
         return None
     scratch = quantizer.scratch
     if scratch is None or scratch.get_device() != x.get_device():
-        scratch = quantizer.scratch = torch.zeros(2, dtype=torch.int32, device=x.device)
-    return observe(
-        in_a_row(x),
-        (first, second),
-        scratch,
-        nonfinite,
-        buffers["clipped_at"] if quantizer.preprocess is None else quantizer.limit,
-        quantizer.grid,
-        rule=rule.name,
-        slot=tensor,
-        tensors=quantizer.tensors,
-        window=quantizer.window_size if rule.name == "range_abs_max" else 1,  # type: ignore[arg-type]
-        rate=quantizer.moving_rate if rule.name == "moving_average_abs_max" else 0.0,  # type: ignore[arg-type]
-        clamp=clamp,
-    )
+        scratch = quantizer.scratch = torch.zeros(3, dtype=torch.int32, device=x.device)
+    limit = buffers["clipped_at"] if quantizer.preprocess is None else quantizer.limit
+    window = quantizer.window_size if rule.name == "range_abs_max" else 1
+    rate = quantizer.moving_rate if rule.name == "moving_average_abs_max" else 0.0
+    return Observation(rule.name, scratch, (first, second), nonfinite, limit, tensor, quantizer.tensors, window, rate)  # type: ignore[arg-type]
 
 
 def rounded(
@@ -71,11 +67,12 @@ def rounded(
     """
     if not quantizer.quantizing or quantizer.preprocess is not None:
         return None
-    scale = observed_scale(quantizer, x, tensor, clamp)
-    if scale is None:
+    observation = _observation(quantizer, x, tensor)
+    if observation is None:
         return None
+    scale = torch.empty((), device=x.device)
     dtype = multiplied_in(x) if multiplied else None
-    return fake_quantize(x, scale, quantizer.grid, quantizer.pass_through, clamp, dtype)
+    return fake_quantize(x, scale, quantizer.grid, quantizer.pass_through, clamp, dtype, observation)
 
 
 def multiplied_in(x: Tensor) -> torch.dtype:

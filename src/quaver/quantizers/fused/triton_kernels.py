@@ -82,8 +82,8 @@ def _clamped(x, CLAMP: tl.constexpr):
     return x
 
 
-@triton.jit(do_not_specialize=["slot", "window"])
-def observe(
+@triton.jit
+def _observe(
     x,
     scratch,
     first,
@@ -106,12 +106,7 @@ def observe(
     CLAMP: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """max|x|, behind an activation if there is one (`_clamped`).
-
-    The last program to come to an end lets it into the range and writes the step. ``first`` and ``second`` are the rule's
-    buffers, with ``TENSORS`` slots (``SLOTS``: the next power of two). ``scratch`` is the largest so far and the programs
-    that are done: two zeros, before and behind.
-    """
+    """As `observe`; whether this program was the last."""
     sizes = tl.zeros([BLOCK], tl.float32)
     for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
         offsets = start + tl.arange(0, BLOCK)
@@ -121,7 +116,8 @@ def observe(
         sizes = _at_least(values, sizes)
     # an activation keeps the order of values: of the largest it makes the largest
     tl.atomic_max(scratch, tl.max(_size_bits(_clamped(sizes, CLAMP)), axis=0))
-    if tl.atomic_add(scratch + 1, 1) == tl.num_programs(0) - 1:
+    is_last = tl.atomic_add(scratch + 1, 1) == tl.num_programs(0) - 1
+    if is_last:
         bits = tl.atomic_xchg(scratch, 0)
         tl.store(scratch + 1, 0)
         largest = bits.to(tl.float32, bitcast=True)
@@ -171,6 +167,62 @@ def observe(
             end = tl.load(limit)
             threshold = tl.where((end < threshold) | (end != end), end, threshold)
         tl.store(scale, _scale_of(threshold, high, NARROW, CUDA))
+    return is_last
+
+
+@triton.jit(do_not_specialize=["slot", "window"])
+def observe(
+    x,
+    scratch,
+    first,
+    second,
+    nonfinite,
+    limit,
+    scale,
+    count,
+    slot,
+    window,
+    rate,
+    high,
+    RULE: tl.constexpr,
+    TENSORS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    SIGNED: tl.constexpr,
+    NARROW: tl.constexpr,
+    LIMITED: tl.constexpr,
+    CUDA: tl.constexpr,
+    CLAMP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """max|x|, behind an activation if there is one (`_clamped`).
+
+    The last program to come to an end lets it into the range and writes the step. ``first`` and ``second`` are the rule's
+    buffers, with ``TENSORS`` slots (``SLOTS``: the next power of two). ``scratch`` is the largest so far and the programs
+    that are done: two zeros, before and behind.
+    """
+    _observe(
+        x,
+        scratch,
+        first,
+        second,
+        nonfinite,
+        limit,
+        scale,
+        count,
+        slot,
+        window,
+        rate,
+        high,
+        RULE,
+        TENSORS,
+        SLOTS,
+        SIGNED,
+        NARROW,
+        LIMITED,
+        CUDA,
+        CLAMP,
+        BLOCK,
+    )
 
 
 @triton.jit
@@ -187,6 +239,48 @@ def _step(scale, offsets, inner, channels, PER_CHANNEL: tl.constexpr):
 def _saturates(steps, low, high):
     """Half a step beyond the last integer; NaN does not, as in CUDA's ``hardtanh_backward``."""
     return (steps <= low - 0.5) | (steps >= high + 0.5)
+
+
+@triton.jit
+def _round_block(
+    block,
+    offsets,
+    x,
+    step,
+    result,
+    kept,
+    integers,
+    count,
+    low,
+    high,
+    SIGNED: tl.constexpr,
+    MASKED: tl.constexpr,
+    STORED: tl.constexpr,
+    CLAMP: tl.constexpr,
+    PASSES: tl.constexpr,
+    CUDA: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """As `round_to_grid`, the values at ``offsets``, which are a block's."""
+    inside = offsets < count
+    values = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32)
+    steps = _clamped(values, CLAMP) * tl.div_rn(1.0, step)
+    whole = _rounded(steps, low, high, SIGNED)
+    tl.store(result + offsets, _narrowed(whole * step, result.dtype.element_ty, CUDA), mask=inside)
+    if STORED:
+        tl.store(integers + offsets, whole.to(tl.int32).to(integers.dtype.element_ty), mask=inside)
+    if MASKED:
+        if PASSES:  # behind an activation, or nothing would be masked
+            stopped = values <= 0
+        elif CLAMP > 0:  # as in CUDA's backward of these: NaN is not beyond their ends
+            stopped = (values <= 0) | (steps >= high + 0.5)
+        else:
+            stopped = _saturates(steps, low, high)
+        if CLAMP > 0 and CLAMP < float("inf"):
+            stopped = stopped | (values >= CLAMP)
+        bits = tl.where(tl.reshape(stopped, (BLOCK // 8, 8)), 0, 1 << tl.arange(0, 8)[None, :])
+        places = block * (BLOCK // 8) + tl.arange(0, BLOCK // 8)
+        tl.store(kept + places, tl.sum(bits, axis=1).to(tl.uint8), mask=places * 8 < count)
 
 
 @triton.jit
@@ -215,27 +309,102 @@ def round_to_grid(
     An activation in front (`_clamped`) is computed with it. Gradients pass where that lets them and where the integer did
     not saturate; with ``PASSES`` the latter does not matter.
     """
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = offsets < count
+    block = tl.program_id(0)
+    offsets = block * BLOCK + tl.arange(0, BLOCK)
     step = _step(scale, offsets, inner, channels, PER_CHANNEL)
-    values = tl.load(x + offsets, mask=inside, other=0.0).to(tl.float32)
-    steps = _clamped(values, CLAMP) * tl.div_rn(1.0, step)
-    whole = _rounded(steps, low, high, SIGNED)
-    tl.store(result + offsets, _narrowed(whole * step, result.dtype.element_ty, CUDA), mask=inside)
-    if STORED:
-        tl.store(integers + offsets, whole.to(tl.int32).to(integers.dtype.element_ty), mask=inside)
-    if MASKED:
-        if PASSES:  # behind an activation, or nothing would be masked
-            stopped = values <= 0
-        elif CLAMP > 0:  # as in CUDA's backward of these: NaN is not beyond their ends
-            stopped = (values <= 0) | (steps >= high + 0.5)
-        else:
-            stopped = _saturates(steps, low, high)
-        if CLAMP > 0 and CLAMP < float("inf"):
-            stopped = stopped | (values >= CLAMP)
-        bits = tl.where(tl.reshape(stopped, (BLOCK // 8, 8)), 0, 1 << tl.arange(0, 8)[None, :])
-        places = tl.program_id(0) * (BLOCK // 8) + tl.arange(0, BLOCK // 8)
-        tl.store(kept + places, tl.sum(bits, axis=1).to(tl.uint8), mask=places * 8 < count)
+    _round_block(
+        block, offsets, x, step, result, kept, integers, count, low, high, SIGNED, MASKED, STORED, CLAMP, PASSES, CUDA, BLOCK
+    )
+
+
+@triton.jit(do_not_specialize=["slot", "window"])
+def observe_and_round(
+    x,
+    scratch,
+    first,
+    second,
+    nonfinite,
+    limit,
+    scale,
+    result,
+    kept,
+    integers,
+    count,
+    slot,
+    window,
+    rate,
+    low,
+    high,
+    RULE: tl.constexpr,
+    TENSORS: tl.constexpr,
+    SLOTS: tl.constexpr,
+    SIGNED: tl.constexpr,
+    NARROW: tl.constexpr,
+    LIMITED: tl.constexpr,
+    MASKED: tl.constexpr,
+    STORED: tl.constexpr,
+    CLAMP: tl.constexpr,
+    PASSES: tl.constexpr,
+    CUDA: tl.constexpr,
+    REDUCED: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """`observe` and `round_to_grid` in one launch: all programs are there at once, and wait for the last to write the step.
+
+    The third of ``scratch`` is how often that has happened.
+    """
+    before = tl.atomic_add(scratch + 2, 0)
+    is_last = _observe(
+        x,
+        scratch,
+        first,
+        second,
+        nonfinite,
+        limit,
+        scale,
+        count,
+        slot,
+        window,
+        rate,
+        high,
+        RULE,
+        TENSORS,
+        SLOTS,
+        SIGNED,
+        NARROW,
+        LIMITED,
+        CUDA,
+        CLAMP,
+        REDUCED,
+    )
+    if is_last:
+        tl.debug_barrier()
+        tl.atomic_add(scratch + 2, 1)
+    now = tl.atomic_add(scratch + 2, 0)
+    while now == before:
+        now = tl.atomic_add(scratch + 2, 0)
+    step = tl.load(scale, volatile=True)
+    for block in range(tl.program_id(0), tl.cdiv(count, BLOCK), tl.num_programs(0)):
+        offsets = block * BLOCK + tl.arange(0, BLOCK)
+        _round_block(
+            block,
+            offsets,
+            x,
+            step,
+            result,
+            kept,
+            integers,
+            count,
+            low,
+            high,
+            SIGNED,
+            MASKED,
+            STORED,
+            CLAMP,
+            PASSES,
+            CUDA,
+            BLOCK,
+        )
 
 
 @triton.jit
