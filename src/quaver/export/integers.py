@@ -150,10 +150,13 @@ class Inside:
             got = part.run(*batch)
             values = list(got if isinstance(got, tuple) else (got,))
             outputs += values[: part.own]
-            integers |= {name: _whole(values[place] / self.scales[name]) for name, place in part.places.items()}
+            integers |= {name: _whole(values[place], self.scales[name]) for name, place in part.places.items()}
         return outputs, {name: integers[name] for name in self.names}
 
 
-def _whole(steps: NDArray[Any]) -> Integers:
-    whole = np.rint(steps)
-    return np.where(np.abs(steps - whole) <= ON_GRID, whole, steps)
+def _whole(values: NDArray[Any], scale: np.float32) -> Integers:
+    """Values in steps: whole ones, but for what is on no grid. By torch, which counts on all cores."""
+    steps = torch.from_numpy(np.asarray(values, np.float32)) / torch.tensor(scale)
+    whole = steps.round()
+    integers: Integers = torch.where((steps - whole).abs_() <= ON_GRID, whole, steps).numpy()
+    return integers
