@@ -44,6 +44,7 @@ VARIANTS = [
     ("observe_and_round", {"RULE": "moving_average_abs_max", "TENSORS": 1, "SLOTS": 1, "CLAMP": float("inf")}),
     ("observe_and_round", {"RULE": "range_abs_max", "TENSORS": 2, "SLOTS": 2, "CLAMP": 0.0, "STORED": False}),
     ("mask_gradient", {}),
+    ("values_of", {}),
     ("slope_and_mask", {"PER_CHANNEL": True, "inner": 1}),
     ("slope_and_mask", {"PER_CHANNEL": False}),
     ("round_weights", {"ELEMENT": triton_kernels.tl.bfloat16}),

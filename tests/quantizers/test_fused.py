@@ -15,7 +15,7 @@ from torch import nn
 
 from needs import need_triton
 from quaver.errors import ConfigError
-from quaver.quantizers import PACT, ChannelWiseAbsMax, MovingAverageAbsMax, Observer, build, fused
+from quaver.quantizers import PACT, ChannelWiseAbsMax, MovingAverageAbsMax, Observer, build, fused, kept_integers
 from quaver.quantizers.fused.kernel import Launch
 from quaver.quantizers.in_blocks import RELU, RELU6
 from samples import assert_same_state, state_of
@@ -340,8 +340,28 @@ def test_compiled_for_an_accelerator_nothing_is_contracted_or_approximated(tmp_p
 
     assert done.returncode == 0, done.stderr
     kernels = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(kernels) == 12
+    assert len(kernels) == 13
     used = {instruction for kernel in kernels for instruction in kernel}
     assert "div.rn.f32" in used
     assert {name for name in used if name.startswith("div")} == {"div.rn.f32"}
     assert not [name for name in used if name.startswith(("fma", "mad", "rcp")) or "ftz" in name]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("signed", [False, True])
+def test_kept_integers_stand_for_the_values_that_were_rounded(dtype, signed, launched, monkeypatch):
+    monkeypatch.setenv(kept_integers.SWITCH, "1")
+    quantizer, (x,) = MovingAverageAbsMax(narrow=False, signed=signed), batches(dtype, sizes=(1.0,))
+    x = x.contiguous(memory_format=torch.channels_last).requires_grad_()
+    weight = torch.randn(2, 3, 1, 1).to(dtype).requires_grad_()
+    gradients = []
+
+    for read in (kept_integers.reading, lambda op, *given: op(*given)):
+        with kernels():
+            rounded = copy.deepcopy(quantizer)(x)
+            read(torch.nn.functional.conv2d, rounded, weight).float().square().sum().backward()
+        gradients.append((x.grad, weight.grad))
+        x.grad = weight.grad = None
+
+    assert launched.count("values_of") == 1
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)

@@ -15,6 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from quaver.errors import ConfigError
 from quaver.grid import Grid
+from quaver.quantizers import fused
 from quaver.quantizers.eager_calls import is_eager
 
 SWITCH = "QUAVER_KEEP_INTEGERS"
@@ -31,6 +32,10 @@ class Kept(NamedTuple):
 
     def values(self) -> Tensor:
         """The tensor, laid out as it was."""
+        if fused.suits(self.scale) and self.integers.numel() < fused.MOST:
+            from quaver.quantizers.fused.launches import values_of  # needs Triton
+
+            return values_of(self.integers, self.scale, self.dtype)
         return self.integers.to(torch.float32).mul_(self.scale).to(self.dtype)
 
 

@@ -287,6 +287,20 @@ def _masking(count: int, dtype: torch.dtype, aligned: bool, device: int, given: 
     return Launch(triton_kernels.mask_gradient, -(-count // BLOCK), device, count, BLOCK)
 
 
+def values_of(integers: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
+    """What integers without gaps in memory stand for, laid out as they are."""
+    result = torch.empty_like(integers, dtype=dtype)
+    _standing_for(*_form(integers), scale.data_ptr() % 16 == 0, dtype)(integers, scale, result)
+    return result
+
+
+@lru_cache(FORMS)
+def _standing_for(
+    count: int, dtype: torch.dtype, aligned: bool, device: int, scale_aligned: bool, given: torch.dtype
+) -> Launch:
+    return Launch(triton_kernels.values_of, -(-count // BLOCK), device, count, device >= 0, BLOCK)
+
+
 def _laid_out(gradient: Tensor, stride: tuple[int, ...]) -> Tensor:
     if gradient.stride() == stride:
         return gradient

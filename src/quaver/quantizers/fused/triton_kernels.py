@@ -418,6 +418,15 @@ def mask_gradient(gradient, kept, result, count, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def values_of(integers, scale, result, count, CUDA: tl.constexpr, BLOCK: tl.constexpr):
+    """What integers stand for, in steps of a single size."""
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < count
+    whole = tl.load(integers + offsets, mask=inside, other=0).to(tl.float32)
+    tl.store(result + offsets, _narrowed(whole * tl.load(scale), result.dtype.element_ty, CUDA), mask=inside)
+
+
+@triton.jit
 def slope_and_mask(
     gradient,
     x,
