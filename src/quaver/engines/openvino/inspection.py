@@ -7,6 +7,7 @@ from typing import Any
 
 from quaver.engines.file_graph import FileNode, kinds
 from quaver.engines.inspection import WARMUP, ExecutedLayer, ModelPart, Profile, Revealed, Role, executed_sources
+from quaver.engines.openvino.barriers import MOVES
 from quaver.engines.openvino.runner import OpenVINORunner, ov, read
 from quaver.program.quantized_tensors import rounded_name
 from quaver.runtime.example_batches import random_batch
@@ -31,34 +32,68 @@ _KINDS = kinds(
 def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -> Revealed:
     """The model with these tensors as further outputs. They are read behind their dequantize nodes, which engines fuse.
 
-    A shortcut is added inside a convolution only while nobody else wants it: those in ``apart`` are asked for one by one,
-    each of a model that ends there, so that what is seen is what runs. The other shortcuts are not shown, but for those
-    that are added to a matrix product: that is a kernel of its own, whoever wants them (seen in 2026.4).
+    A shortcut is added inside a convolution only while nobody else wants it, and which of two rounded tensors keeps its
+    steps when they are added or multiplied depends on who else reads either, before or behind a move (seen in 2026.4).
+    Those in ``apart`` are asked for one by one, each of a model that ends there, so that what is seen is what runs; not
+    those that are moved first. The others are not shown, but for those that are added to a matrix product: that is a kernel
+    of its own, whoever wants them.
     """
     model = read(file)
     ports = {name: port for op in model.get_ops() for port in op.outputs() for name in port.get_names()}
     rounded = {name: rounded_name(name) for name in names}
     there = {name: ports[title] for name, title in rounded.items() if title in ports}
-    shortcuts = {
-        name: port
-        for name, port in there.items()
-        if any(_adds_elsewhere(reader.get_node()) for reader in port.get_target_inputs())
-    }
+    joined = {name: [*filter(_is_joined, port.get_target_inputs())] for name, port in there.items()}
     parts = [
-        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
-        for name, port in shortcuts.items()
-        if name in apart
+        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model(_ending(port), model.get_parameters(), name), threads))
+        for name, port in there.items()
+        if name in apart and any(_is_join(reader.get_node()) for reader in joined[name])
     ]
-    rest, own = [name for name in there if name not in shortcuts], len(model.outputs)
+    rest, own = [name for name in there if not joined[name]], len(model.outputs)
     model.add_outputs([rounded[name] for name in rest])
     shown = {name: place for place, output in enumerate(model.outputs) for name in output.get_names()}
     places = {name: shown[rounded[name]] for name in rest}
     return Revealed([*parts, ModelPart(own, places, OpenVINORunner(model, threads))], set(there))
 
 
-def _adds_elsewhere(op: Any) -> bool:
-    """Whether an op is a sum that another op may compute along with its own: not that of a matrix product."""
-    return op.get_type_name() == "Add" and not any(_maker(value) == "MatMul" for value in op.input_values())
+def _ending(port: Any) -> list[Any]:
+    """A rounded tensor; and what is rounded, where others read that too: a layer would else round it by itself."""
+    op = port.get_node()
+    while op.get_type_name() != "FakeQuantize":
+        op = op.input_value(0).get_node()
+    source = op.input_value(0)
+    return [port, source] if len(source.get_target_inputs()) > 1 else [port]
+
+
+def _is_joined(reader: Any) -> bool:
+    """Whether a tensor is read by a sum that another op may compute along with its own: not that of a matrix product.
+
+    Or by nobody but a sum or a product of rounded tensors, perhaps moved and rounded again before.
+    """
+    op = reader.get_node()
+    if _is_join(op):
+        values = op.input_values()
+        is_sum = op.get_type_name() == "Add" and not any(_maker(value) == "MatMul" for value in values)
+        return is_sum or (_is_read_once(reader) and all(map(_is_rounded, values)))
+    passes = op.get_type_name() in ("FakeQuantize", *MOVES) or _is_with_constant(op)
+    further = [port for output in op.outputs() for port in output.get_target_inputs()]
+    return passes and _is_read_once(reader) and len(further) == 1 and _is_joined(further[0])
+
+
+def _is_read_once(reader: Any) -> bool:
+    return len(reader.get_source_output().get_target_inputs()) == 1
+
+
+def _is_join(op: Any) -> bool:
+    """Whether an op adds or multiplies two tensors."""
+    return op.get_type_name() in ("Add", "Multiply") and not _is_with_constant(op)
+
+
+def _is_rounded(value: Any) -> bool:
+    """Whether a tensor is rounded, and perhaps moved and brought back to its place."""
+    op = value.get_node()
+    while op.get_type_name() in MOVES or _is_with_constant(op):
+        op = op.input_value(0).get_node()
+    return bool(op.get_type_name() == "FakeQuantize")
 
 
 def _maker(value: Any) -> str:
@@ -70,7 +105,8 @@ def _maker(value: Any) -> str:
 
 
 def _is_with_constant(op: Any) -> bool:
-    return op.get_type_name() in ("Add", "Multiply") and op.input_value(1).get_node().get_type_name() == "Constant"
+    types = ("Add", "Multiply", "Subtract")
+    return op.get_type_name() in types and op.input_value(1).get_node().get_type_name() == "Constant"
 
 
 def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:
