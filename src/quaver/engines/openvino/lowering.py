@@ -13,7 +13,7 @@ from torch import fx
 
 from quaver.engines.openvino.activations import KERNELS, activation
 from quaver.engines.openvino.attention import einsum, matrix_product, scaled_dot_product_attention, softmax
-from quaver.engines.openvino.layer_norms import layer_norm
+from quaver.engines.openvino.layer_norms import group_norm, layer_norm
 from quaver.graph.nodes import (
     Facts,
     argument,
@@ -41,6 +41,7 @@ from quaver.quantizers.arithmetic import Norm, dequantize
 
 SUMMED: dict[str, Any] = {
     "layer_norm": layer_norm,
+    "group_norm": group_norm,
     "softmax": softmax,
     "matmul": matrix_product,
     "bmm": matrix_product,
