@@ -180,7 +180,7 @@ class Comparison:
                 self.tensors[name].add(integers[name], whole)
             is_seen = self.all_exact or not all(map(np.array_equal, outputs, shown_outputs))
             self._count_outputs(outputs, deployed, outputs, deployed if is_seen else shown_outputs)
-            self.unseen += 0 if is_seen else sum(int((ours != theirs).sum()) for ours, theirs in zip(outputs, deployed))
+            self.unseen += 0 if is_seen else sum(map(_differing, outputs, deployed))
             return outputs, deployed
         given = {name: laid_as(whole, integers[name]) for name, whole in shown.items() if name not in self.simulated_best}
         behind_outputs, behind = self.simulation.run_behind(given, self.inside.dropped, *prepared)
@@ -256,9 +256,9 @@ class Comparison:
         if not self.unseen:
             return []
         return [
-            f"the outputs: {self.unseen} values differ, though every tensor that {self.run.engine} shows is the program's: what "
-            f"it computes as deployed is not what it computes when it shows them ({self.signal_to_noise_db:.1f} dB). A float op "
-            "(a GELU, say) has other kernels then; quaver.analyze(program, batch, file) tells what that does to the outputs"
+            f"the outputs: {self.unseen} values differ, though every tensor that {self.run.engine} shows is the "
+            "program's: it computes otherwise when it shows them, for a float op (a GELU, say) has another kernel then. The "
+            f"outputs are at {self.signal_to_noise_db:.0f} dB: judge the file by its accuracy"
         ]
 
     def _lost_in_noise(self) -> list[str]:
@@ -301,6 +301,10 @@ class _Counts:
         return LayerDifference(
             name, self.size, self.differ, largest, exact, self.beyond, self.farthest, self.not_finite, is_output
         )
+
+
+def _differing(ours: NDArray[Any], theirs: NDArray[Any]) -> int:
+    return int((ours != theirs).sum())
 
 
 def laid_as(values: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from quaver.engines.file_graph import FileNode, kinds
 from quaver.engines.inspection import WARMUP, ExecutedLayer, ModelPart, Profile, Revealed, Role, executed_sources
-from quaver.engines.openvino.barriers import MOVES
+from quaver.engines.openvino.editing import MOVES, is_rounded, is_with_constant
 from quaver.engines.openvino.runner import OpenVINORunner, ov, read
 from quaver.program.quantized_tensors import rounded_name
 from quaver.runtime.example_batches import random_batch
@@ -43,10 +43,11 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     rounded = {name: rounded_name(name) for name in names}
     there = {name: ports[title] for name, title in rounded.items() if title in ports}
     joined = {name: [*filter(_is_joined, port.get_target_inputs())] for name, port in there.items()}
+    alone = [name for name in there if name in apart and any(_is_join(reader.get_node()) for reader in joined[name])]
+    ends = {name: _ending(there[name]) for name in alone}  # before there are further models, which read tensors, too
     parts = [
-        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model(_ending(port), model.get_parameters(), name), threads))
-        for name, port in there.items()
-        if name in apart and any(_is_join(reader.get_node()) for reader in joined[name])
+        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model(ports, model.get_parameters(), name), threads))
+        for name, ports in ends.items()
     ]
     rest, own = [name for name in there if not joined[name]], len(model.outputs)
     model.add_outputs([rounded[name] for name in rest])
@@ -61,7 +62,7 @@ def _ending(port: Any) -> list[Any]:
     while op.get_type_name() != "FakeQuantize":
         op = op.input_value(0).get_node()
     source = op.input_value(0)
-    return [port, source] if len(source.get_target_inputs()) > 1 else [port]
+    return [port, source] if len(source.get_target_inputs()) > 1 and not is_rounded(source) else [port]
 
 
 def _is_joined(reader: Any) -> bool:
@@ -73,8 +74,8 @@ def _is_joined(reader: Any) -> bool:
     if _is_join(op):
         values = op.input_values()
         is_sum = op.get_type_name() == "Add" and not any(_maker(value) == "MatMul" for value in values)
-        return is_sum or (_is_read_once(reader) and all(map(_is_rounded, values)))
-    passes = op.get_type_name() in ("FakeQuantize", *MOVES) or _is_with_constant(op)
+        return is_sum or (_is_read_once(reader) and all(map(is_rounded, values)))
+    passes = op.get_type_name() in ("FakeQuantize", *MOVES) or is_with_constant(op)
     further = [port for output in op.outputs() for port in output.get_target_inputs()]
     return passes and _is_read_once(reader) and len(further) == 1 and _is_joined(further[0])
 
@@ -85,28 +86,15 @@ def _is_read_once(reader: Any) -> bool:
 
 def _is_join(op: Any) -> bool:
     """Whether an op adds or multiplies two tensors."""
-    return op.get_type_name() in ("Add", "Multiply") and not _is_with_constant(op)
-
-
-def _is_rounded(value: Any) -> bool:
-    """Whether a tensor is rounded, and perhaps moved and brought back to its place."""
-    op = value.get_node()
-    while op.get_type_name() in MOVES or _is_with_constant(op):
-        op = op.input_value(0).get_node()
-    return bool(op.get_type_name() == "FakeQuantize")
+    return op.get_type_name() in ("Add", "Multiply") and not is_with_constant(op)
 
 
 def _maker(value: Any) -> str:
     """What type of op gives a tensor, with what is done to it element by element by constants, in another shape or not."""
     op = value.get_node()
-    while op.get_type_name() == "Reshape" or _is_with_constant(op):
+    while op.get_type_name() == "Reshape" or is_with_constant(op):
         op = op.input_value(0).get_node()
     return str(op.get_type_name())
-
-
-def _is_with_constant(op: Any) -> bool:
-    types = ("Add", "Multiply", "Subtract")
-    return op.get_type_name() in types and op.input_value(1).get_node().get_type_name() == "Constant"
 
 
 def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:
