@@ -60,6 +60,7 @@ class OpenVINOLowering(Lowering):
     convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms and activations
     # what was added to them, in steps of the other operand
     sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(default_factory=dict)
+    summed_apart: set[fx.Node] = field(default_factory=set)  # sums that no convolution computes
     layers: dict[fx.Node, fx.Node] = field(default_factory=dict)  # that give a tensor, with what they fold
     unscaled: dict[fx.Node, fx.Node] = field(default_factory=dict)  # linear layers that round by themselves: their sums
 
@@ -141,7 +142,7 @@ class OpenVINOLowering(Lowering):
         if x in self.sums:
             steps, scale, in_place = self.sums[x]
             layer = self.layer_of(x)
-            alone = alone or not in_place or (layer is not None and not self.rounds(layer, x))
+            alone = alone or not in_place or x in self.summed_apart or (layer is not None and not self.rounds(layer, x))
             shifted = alone or self.shifted(rounded) or self.is_added_apart(rounded)
             return (steps, shifted and self.signed(rounded), scale, in_place)
         sums = self.unscaled.get(x.args[0] if self.facts[x].type in ("relu", "relu6") else x)
@@ -187,7 +188,10 @@ class OpenVINOLowering(Lowering):
         of_linear = layer is not None and self.facts[layer].kind == "linear"
         shifted = self.shifted(whole[0]) and not of_linear
         steps = self.call(kernels.added, raw[0], integers, scale, shifted)
-        self.sums[node] = (steps, scale, shifted or self.adds_in_place(raw[0], whole[0]))
+        is_in_place = self.adds_in_place(raw[0], whole[0])
+        self.sums[node] = (steps, scale, shifted or is_in_place)
+        if not is_in_place:
+            self.summed_apart.add(node)
         return self.spared(self.call(dequantize, steps, scale))
 
     def sum_of_integers(self, node: fx.Node, first: fx.Node, second: fx.Node) -> fx.Node:
@@ -344,6 +348,8 @@ class OpenVINOLowering(Lowering):
     def relu(self, node: fx.Node) -> fx.Node:
         """A ReLU of such a sum, in the same steps."""
         steps, scale, shifted = self.sums[node.args[0]]  # type: ignore[index]
+        if node.args[0] in self.summed_apart:
+            self.summed_apart.add(node)
         self.sums[node] = (self.call(node.target, steps), scale, shifted)
         return self.spared(self.call(dequantize, *self.sums[node][:2]))
 
