@@ -7,7 +7,7 @@ from typing import Any
 
 from quaver.engines.file_graph import FileNode, kinds
 from quaver.engines.inspection import WARMUP, ExecutedLayer, ModelPart, Profile, Revealed, Role, executed_sources
-from quaver.engines.openvino.editing import MOVES, is_rounded, is_with_constant
+from quaver.engines.openvino.editing import CONVOLUTIONS, MOVES, is_rounded, is_with_constant
 from quaver.engines.openvino.runner import OpenVINORunner, ov, read
 from quaver.program.quantized_tensors import rounded_name
 from quaver.runtime.example_batches import random_batch
@@ -35,15 +35,15 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     A shortcut is added inside a convolution only while nobody else wants it, and which of two rounded tensors keeps its
     steps when they are added or multiplied depends on who else reads either, before or behind a move (seen in 2026.4).
     Those in ``apart`` are asked for one by one, each of a model that ends there, so that what is seen is what runs; not
-    those that are moved first. The others are not shown, but for those that are added to a matrix product: that is a kernel
-    of its own, whoever wants them.
+    layers' that are moved first. The others are not shown, but for those that are added to a matrix product: that is a
+    kernel of its own, whoever wants them.
     """
     model = read(file)
     ports = {name: port for op in model.get_ops() for port in op.outputs() for name in port.get_names()}
     rounded = {name: rounded_name(name) for name in names}
     there = {name: ports[title] for name, title in rounded.items() if title in ports}
     joined = {name: [*filter(_is_joined, port.get_target_inputs())] for name, port in there.items()}
-    alone = [name for name in there if name in apart and any(_is_join(reader.get_node()) for reader in joined[name])]
+    alone = [name for name, port in there.items() if name in apart and joined[name] and _is_seen_alone(port)]
     ends = {name: _ending(there[name]) for name in alone}  # before there are further models, which read tensors, too
     parts = [
         ModelPart(0, {name: 0}, OpenVINORunner(ov.Model(ports, model.get_parameters(), name), threads))
@@ -58,11 +58,23 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
 
 def _ending(port: Any) -> list[Any]:
     """A rounded tensor; and what is rounded, where others read that too: a layer would else round it by itself."""
+    source = _source(port)
+    return [port, source] if len(source.get_target_inputs()) > 1 and not is_rounded(source) else [port]
+
+
+def _is_seen_alone(port: Any) -> bool:
+    """Whether a rounded tensor is added or multiplied as it is, or no layer rounds it, nor was it rounded before."""
+    source = _source(port)
+    is_direct = any(_is_join(reader.get_node()) for reader in port.get_target_inputs())
+    return is_direct or not (is_rounded(source) or _maker(source) in ("MatMul", *CONVOLUTIONS))
+
+
+def _source(port: Any) -> Any:
+    """What is rounded to a tensor."""
     op = port.get_node()
     while op.get_type_name() != "FakeQuantize":
         op = op.input_value(0).get_node()
-    source = op.input_value(0)
-    return [port, source] if len(source.get_target_inputs()) > 1 and not is_rounded(source) else [port]
+    return op.input_value(0)
 
 
 def _is_joined(reader: Any) -> bool:
