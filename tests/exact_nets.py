@@ -298,11 +298,57 @@ class SumsAndParts(nn.Module):
         return torch.cat([self.last(torch.cat([y[:, :4] + x, y[:, 4:]], 1)), z], 1)
 
 
+class MovedSums(nn.Module):
+    """Sums and products of two rounded tensors: one of them shared or not, moved or transposed before, or a layer's own."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(*[96 if place in (2, 3) else 12] * 2) for place in range(8))
+
+    def forward(self, x):
+        layer, x = self.layers, x.flatten(1, 2)
+        x = layer[0](x)
+        x = x + by_columns(layer[1](F.relu(x)))
+        x = x * torch.sigmoid(layer[2](F.relu(x).transpose(1, 2))).transpose(1, 2)
+        x = x + layer[3](x.transpose(1, 2)).transpose(1, 2)
+        x = by_columns(layer[4](x)) * by_columns(torch.sigmoid(layer[5](F.relu(x))))
+        x = F.relu(layer[6](x)) + by_columns(x)
+        return layer[7](x)
+
+
+class Apart(nn.Module):
+    """What kernels of their own round, and only moves read: a sum with what the convolution reads itself, one with a table
+    of positions, a maximum. And six dimensions, and linear layers whose channels have the same bias, or none.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.own, self.table = conv(act=None), bare(groups=8), nn.Parameter(torch.randn(1, 144, 12))
+        self.map, self.layers = (
+            conv(outputs=12, act=None),
+            nn.ModuleList(nn.Linear(12, 12, place != 1) for place in range(5)),
+        )
+        nn.init.zeros_(self.layers[2].bias).requires_grad_(False)
+
+    def forward(self, x):
+        layer, x = self.layers, self.first(x)
+        x = (self.own(x) + x).flatten(2).view(-1, 8, 12, 12)
+        x = (self.map(x).flatten(2).transpose(1, 2) + self.table).view(-1, 12, 12, 12).flatten(1, 2)
+        x = layer[3](layer[2](layer[1](layer[0](x)))).view(-1, 4, 36, 12).amax(1)
+        x = torch.sigmoid(layer[4](x.view(-1, 12, 3, 12).flatten(1, 2)).view(-1, 2, 3, 2, 3, 12))
+        return layer[4](x.flatten(1, 4))
+
+
+def by_columns(tokens):
+    """Tokens of a map, row by row, as they come column by column."""
+    return tokens.view(-1, 8, 12, 12).transpose(1, 2).flatten(1, 2)
+
+
 NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
-ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts)}
+ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts, MovedSums, Apart)}
 """Further ones, whose arithmetic others do not share."""
-IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000}
+IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000, "MovedSums": 4000, "Apart": 2000}
 
 
 def fresh(name):

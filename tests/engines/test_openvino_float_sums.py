@@ -9,8 +9,8 @@ from torch import nn
 import quaver
 from quaver.engines import DEFAULT
 from quaver.engines.openvino import attention, lanes
-from quaver.engines.openvino.attention import matrix_product, scaled_dot_product_attention, softmax
-from quaver.engines.openvino.layer_norms import layer_norm
+from quaver.engines.openvino.attention import einsum, matrix_product, scaled_dot_product_attention, softmax
+from quaver.engines.openvino.layer_norms import group_norm, layer_norm
 from quaver.engines.openvino.runner import OpenVINORunner, ov
 from quaver.machine.cpu import cpu
 
@@ -69,6 +69,46 @@ def test_every_bit_of_a_product_is_the_engines(sizes, turned):
     given = y.transpose(2, 3).contiguous() if turned else y
 
     assert np.array_equal(matrix_product(x, y).numpy(), on_engine(lambda x, y: ops.matmul(x, y, False, turned), x, given))
+
+
+@on_avx512
+@pytest.mark.parametrize(
+    ("equation", "sizes", "others"),
+    [
+        ("byhwc,hkc->byhwk", (2, 1, 14, 14, 96), (14, 7, 96)),
+        ("byhwc,wkc->byhwk", (2, 1, 14, 14, 96), (14, 7, 96)),
+        ("bhid,bhjd->bhij", (2, 3, 50, 33), (2, 3, 40, 33)),
+        ("bij,bjd->bdi", (2, 50, 60), (2, 60, 17)),
+    ],
+)
+def test_every_bit_of_an_einsum_is_the_engines(equation, sizes, others):
+    x, y = rows(*sizes), rows(*others)
+
+    computed = einsum(equation, [x, y])
+
+    assert np.array_equal(computed.numpy(), on_engine(lambda x, y: ops.einsum([x, y], equation), x, y))
+    assert torch.allclose(computed, torch.einsum(equation, x, y), atol=1e-3)
+
+
+@pytest.mark.parametrize("equation", ["ij,jk", "ii,ij->j", "ij,ij->", "...ij,...jk->...ik", "ij,kl->ik", "bic,bjcd->bij"])
+def test_an_einsum_that_is_no_product_of_matrices_is_torchs(equation):
+    sizes = {"ij": (3, 3), "ii": (3, 3), "jk": (3, 4), "kl": (4, 5), "bic": (2, 3, 4), "bjcd": (2, 5, 4, 6)}
+    tensors = [rows(*sizes[one.replace(".", "")]) for one in equation.split("->")[0].split(",")]
+
+    assert torch.equal(einsum(equation, tensors), torch.einsum(equation, tensors))
+
+
+@on_avx512
+@pytest.mark.parametrize(("channels", "groups", "size"), [(64, 1, 28), (64, 8, 14), (32, 32, 7), (48, 3, 9)])
+def test_every_bit_of_a_norm_of_groups_is_the_engines(channels, groups, size):
+    x, weight, bias = rows(2, channels, size, size), torch.randn(channels), torch.randn(channels)
+
+    def network(x):
+        normalized = ops.mvn(ops.reshape(x, np.array([2, groups, -1]), False), np.array([2]), True, 1e-6, "INSIDE_SQRT")
+        back = ops.reshape(normalized, np.array([2, channels, size, size]), False)
+        return ops.add(ops.multiply(back, weight.view(1, -1, 1, 1).numpy()), bias.view(1, -1, 1, 1).numpy())
+
+    assert np.array_equal(group_norm(x, groups, weight, bias, 1e-6).numpy(), on_engine(network, x))
 
 
 class Attention(nn.Module):

@@ -65,7 +65,7 @@ def on_processor(folder):
 
 def assert_none_differs(found, tensors):
     assert {name: count for name, count in found.items() if count} == {}
-    assert len(found) - 2 >= 0.6 * tensors  # the two outputs aside; a tensor on its grid already has no node in the file
+    assert len(found) - 2 >= 0.5 * tensors  # the outputs aside; not in the file, or not shown, is what is only moved
 
 
 def tensors_of(folder):

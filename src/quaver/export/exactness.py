@@ -66,11 +66,11 @@ def _rounds_between_layer_and_sum(facts: Facts) -> bool:
 
 
 def _is_rounded_layer(back: Any, facts: Facts) -> bool:
-    """Whether a dequantize node gives what a layer and its activation compute, to one reader."""
+    """Whether a dequantize node gives what a layer and its activation compute, to one reader that has it rounded."""
     source = back
-    while facts[source].fused or facts[source].kind in ("quantize", "dequantize"):
+    while len(source.users) == 1 and (facts[source].fused or facts[source].kind in ("quantize", "dequantize")):
         source = source.args[0]
-    return facts[source].is_layer and len(back.users) == 1
+    return facts[source].is_layer and len(source.users) == 1
 
 
 def is_measured_here() -> bool:

@@ -175,22 +175,45 @@ def _behind_norm(norm: Norm, scale: Tensor, grid: Grid) -> Tensor:
     return whole.round_().add_(grid.low).clamp_(grid.low, grid.high)
 
 
+ALIKE = 5e-5
+"""Steps: OpenVINO takes biases that differ from the first channel's by no more for that one."""
+NO_SHIFT = 255e-5
+"""Steps: what is added to all channels alike, and is less, OpenVINO leaves out."""
+
+
 def _of_sums(sums: Sums, scale: Tensor, grid: Grid, shifted: bool) -> Tensor:
     """`as_stored` by a linear layer.
 
     128 is added to its biases where tensors are signed, and taken off again before the sums of products are multiplied
-    unless the tensor is stored shifted: some of a bias' last bits are lost.
+    unless the tensor is stored shifted: some of a bias' last bits are lost. Where all channels have the same bias, or none,
+    sums are rescaled first, and then rounded as others are.
     """
     inverse, zero_point = 1 / scale, grid.zero_point if grid.signed else 0
     factor = sums.factor * inverse
     bias = torch.zeros_like(factor) if sums.bias is None else sums.bias.float() * inverse
     bias = bias + zero_point
+    first = bias.reshape(-1)[:1]
+    are_alike = (bias - first).abs().max() <= ALIKE
     low, high = grid.low, grid.high
     if shifted:
         low, high = low + zero_point, high + zero_point
     else:
-        bias = bias - zero_point
-    whole = (sums.total * factor + bias).round_().clamp_(low, high)
+        bias, first = bias - zero_point, first - zero_point
+
+    def by_channel() -> Tensor:
+        return sums.total * factor + bias
+
+    def alike() -> Tensor:
+        shift = torch.where(first.abs() < NO_SHIFT, 0.0, first)
+        return ((sums.total * sums.factor).double() * inverse.double() + shift.double()).float()
+
+    if sums.bias is None:
+        steps = alike()
+    elif torch.compiler.is_compiling() or not bias.is_cpu:  # nobody waits for the answer
+        steps = torch.where(are_alike, alike(), by_channel())
+    else:
+        steps = alike() if are_alike else by_channel()
+    whole = steps.round_().clamp_(low, high)
     return whole.sub_(zero_point) if shifted else whole
 
 

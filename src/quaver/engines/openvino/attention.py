@@ -4,7 +4,10 @@ What stands here gives every bit of OpenVINO 2026.4 with AVX-512; found by compa
 products along as many. Of the products no other processor has other bits, up to 512 of them.
 """
 
+import math
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -48,6 +51,42 @@ def matrix_product(x: Tensor, y: Tensor) -> Tensor:
     if x.dim() < 2 or y.dim() < 2 or not {x.dtype, y.dtype}.issubset(ELEMENTS) or 1 in (x.shape[-2], y.shape[-1]):
         return torch.matmul(x, y)
     return with_gradient_of(torch.matmul, _product, x, y)
+
+
+def einsum(equation: str, tensors: Sequence[Tensor], **options: Any) -> Tensor:
+    """A sum over one index of two tensors' products, as the engine computes it: a product of matrices. Others as torch."""
+    indices = _indices(equation)
+    if indices is None:
+        return torch.einsum(equation, tensors, **options)
+    x, y, both, left, right, shared, result = indices
+    sizes = dict(zip(x + y, (*tensors[0].shape, *tensors[1].shape), strict=True))
+    images = [sizes[index] for index in both]
+    rows, columns = (math.prod(sizes[index] for index in own) for own in (left, right))
+    first = _turned(tensors[0], x, both + left + shared).reshape(*images, rows, sizes[shared])
+    second = _turned(tensors[1], y, both + shared + right).reshape(*images, sizes[shared], columns)
+    product = matrix_product(first, second)
+    return _turned(product.reshape([sizes[index] for index in both + left + right]), both + left + right, result)
+
+
+def _indices(equation: str) -> tuple[str, str, str, str, str, str, str] | None:
+    """Those of two tensors; those of both, of the first and of the second that stay, the one that goes; the result's.
+
+    None where it is no product of matrices.
+    """
+    given, arrow, result = equation.replace(" ", "").partition("->")
+    x, comma, y = given.partition(",")
+    if not arrow or not comma or not all(one.isalpha() and len(set(one)) == len(one) for one in (x, y, result)):
+        return None
+    both = "".join(index for index in result if index in x and index in y)
+    left, right = ("".join(index for index in result if index in one and index not in both) for one in (x, y))
+    gone = set(x + y) - set(result)
+    if len(gone) != 1 or not gone.issubset(x) or not gone.issubset(y):
+        return None
+    return x, y, both, left, right, gone.pop(), result
+
+
+def _turned(tensor: Tensor, indices: str, wanted: str) -> Tensor:
+    return tensor.permute([indices.index(index) for index in wanted])
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # a compiler would write down some hundred steps one by one

@@ -4,22 +4,11 @@ from typing import Any
 
 import numpy as np
 
+from quaver.engines.openvino.editing import MOVES
 from quaver.engines.openvino.runner import ov
 
 ops = ov.opset13
 
-MOVES = (
-    "DepthToSpace",
-    "Pad",
-    "Reshape",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "StridedSlice",
-    "Transpose",
-    "Unsqueeze",
-    "VariadicSplit",
-)
 NORMS = ("MVN", "GroupNormalization")
 EXTREMES = ("ReduceMax", "ReduceMin")
 LOWEST = np.finfo(np.float32).min

@@ -5,6 +5,18 @@ from collections.abc import Iterable
 from quaver.engines.openvino.runner import ov
 
 CONVOLUTIONS = ("Convolution", "GroupConvolution")
+MOVES = (
+    "DepthToSpace",
+    "Pad",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "StridedSlice",
+    "Transpose",
+    "Unsqueeze",
+    "VariadicSplit",
+)
 TRANSPOSED = ("ConvolutionBackpropData", "GroupConvolutionBackpropData")
 
 
@@ -21,6 +33,20 @@ def is_linear(op: ov.Node) -> bool:
     while weight.get_type_name() in ("Convert", "Multiply", "Transpose"):
         weight = weight.input_value(0).get_node()
     return bool(weight.get_type_name() == "Constant")
+
+
+def is_with_constant(op: ov.Node) -> bool:
+    """Whether an op takes each value together with a constant."""
+    types = ("Add", "Multiply", "Subtract")
+    return op.get_type_name() in types and op.input_value(1).get_node().get_type_name() == "Constant"
+
+
+def is_rounded(value: ov.Output) -> bool:
+    """Whether a tensor is rounded, and perhaps moved and brought back to its place."""
+    op = value.get_node()
+    while op.get_type_name() in MOVES or is_with_constant(op):
+        op = op.input_value(0).get_node()
+    return bool(op.get_type_name() == "FakeQuantize")
 
 
 def hand_over(old: ov.Output, readers: Iterable[ov.Input], new: ov.Output) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from quaver.engines.file_graph import FileNode, kinds
 from quaver.engines.inspection import WARMUP, ExecutedLayer, ModelPart, Profile, Revealed, Role, executed_sources
+from quaver.engines.openvino.editing import CONVOLUTIONS, MOVES, is_rounded, is_with_constant
 from quaver.engines.openvino.runner import OpenVINORunner, ov, read
 from quaver.program.quantized_tensors import rounded_name
 from quaver.runtime.example_batches import random_batch
@@ -31,46 +32,81 @@ _KINDS = kinds(
 def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -> Revealed:
     """The model with these tensors as further outputs. They are read behind their dequantize nodes, which engines fuse.
 
-    A shortcut is added inside a convolution only while nobody else wants it: those in ``apart`` are asked for one by one,
-    each of a model that ends there, so that what is seen is what runs. The other shortcuts are not shown, but for those
-    that are added to a matrix product: that is a kernel of its own, whoever wants them (seen in 2026.4).
+    A shortcut is added inside a convolution only while nobody else wants it, and which of two rounded tensors keeps its
+    steps when they are added or multiplied depends on who else reads either, before or behind a move (seen in 2026.4).
+    Those in ``apart`` are asked for one by one, each of a model that ends there, so that what is seen is what runs; not
+    layers' that are moved first. The others are not shown, but for those that are added to a matrix product: that is a
+    kernel of its own, whoever wants them.
     """
     model = read(file)
     ports = {name: port for op in model.get_ops() for port in op.outputs() for name in port.get_names()}
     rounded = {name: rounded_name(name) for name in names}
     there = {name: ports[title] for name, title in rounded.items() if title in ports}
-    shortcuts = {
-        name: port
-        for name, port in there.items()
-        if any(_adds_elsewhere(reader.get_node()) for reader in port.get_target_inputs())
-    }
+    joined = {name: [*filter(_is_joined, port.get_target_inputs())] for name, port in there.items()}
+    alone = [name for name, port in there.items() if name in apart and joined[name] and _is_seen_alone(port)]
+    ends = {name: _ending(there[name]) for name in alone}  # before there are further models, which read tensors, too
     parts = [
-        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
-        for name, port in shortcuts.items()
-        if name in apart
+        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model(ports, model.get_parameters(), name), threads))
+        for name, ports in ends.items()
     ]
-    rest, own = [name for name in there if name not in shortcuts], len(model.outputs)
+    rest, own = [name for name in there if not joined[name]], len(model.outputs)
     model.add_outputs([rounded[name] for name in rest])
     shown = {name: place for place, output in enumerate(model.outputs) for name in output.get_names()}
     places = {name: shown[rounded[name]] for name in rest}
     return Revealed([*parts, ModelPart(own, places, OpenVINORunner(model, threads))], set(there))
 
 
-def _adds_elsewhere(op: Any) -> bool:
-    """Whether an op is a sum that another op may compute along with its own: not that of a matrix product."""
-    return op.get_type_name() == "Add" and not any(_maker(value) == "MatMul" for value in op.input_values())
+def _ending(port: Any) -> list[Any]:
+    """A rounded tensor; and what is rounded, where others read that too: a layer would else round it by itself."""
+    source = _source(port)
+    return [port, source] if len(source.get_target_inputs()) > 1 and not is_rounded(source) else [port]
+
+
+def _is_seen_alone(port: Any) -> bool:
+    """Whether a rounded tensor is added or multiplied as it is, or no layer rounds it, nor was it rounded before."""
+    source = _source(port)
+    is_direct = any(_is_join(reader.get_node()) for reader in port.get_target_inputs())
+    return is_direct or not (is_rounded(source) or _maker(source) in ("MatMul", *CONVOLUTIONS))
+
+
+def _source(port: Any) -> Any:
+    """What is rounded to a tensor."""
+    op = port.get_node()
+    while op.get_type_name() != "FakeQuantize":
+        op = op.input_value(0).get_node()
+    return op.input_value(0)
+
+
+def _is_joined(reader: Any) -> bool:
+    """Whether a tensor is read by a sum that another op may compute along with its own: not that of a matrix product.
+
+    Or by nobody but a sum or a product of rounded tensors, perhaps moved and rounded again before.
+    """
+    op = reader.get_node()
+    if _is_join(op):
+        values = op.input_values()
+        is_sum = op.get_type_name() == "Add" and not any(_maker(value) == "MatMul" for value in values)
+        return is_sum or (_is_read_once(reader) and all(map(is_rounded, values)))
+    passes = op.get_type_name() in ("FakeQuantize", *MOVES) or is_with_constant(op)
+    further = [port for output in op.outputs() for port in output.get_target_inputs()]
+    return passes and _is_read_once(reader) and len(further) == 1 and _is_joined(further[0])
+
+
+def _is_read_once(reader: Any) -> bool:
+    return len(reader.get_source_output().get_target_inputs()) == 1
+
+
+def _is_join(op: Any) -> bool:
+    """Whether an op adds or multiplies two tensors."""
+    return op.get_type_name() in ("Add", "Multiply") and not is_with_constant(op)
 
 
 def _maker(value: Any) -> str:
     """What type of op gives a tensor, with what is done to it element by element by constants, in another shape or not."""
     op = value.get_node()
-    while op.get_type_name() == "Reshape" or _is_with_constant(op):
+    while op.get_type_name() == "Reshape" or is_with_constant(op):
         op = op.input_value(0).get_node()
     return str(op.get_type_name())
-
-
-def _is_with_constant(op: Any) -> bool:
-    return op.get_type_name() in ("Add", "Multiply") and op.input_value(1).get_node().get_type_name() == "Constant"
 
 
 def profile(file: Path, threads: int, batch: int, rounds: int) -> Profile:

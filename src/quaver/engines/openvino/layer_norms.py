@@ -29,6 +29,27 @@ def layer_norm(
     return with_gradient_of(partial(_as_torch, eps), partial(_as_engine, eps), x, weight, bias)
 
 
+def group_norm(
+    x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5, _: bool = True
+) -> Tensor:
+    """A norm of groups of channels as the engine computes it: each a row. As torch does where not in float32."""
+    if x.dtype not in ELEMENTS:
+        return F.group_norm(x, groups, weight, bias, eps)
+    return with_gradient_of(partial(_groups_as_torch, groups, eps), partial(_groups_as_engine, groups, eps), x, weight, bias)
+
+
+def _groups_as_torch(groups: int, eps: float, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    return F.group_norm(x, groups, weight, bias, eps)
+
+
+def _groups_as_engine(groups: int, eps: float, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    rows = x.reshape(len(x), groups, -1)
+    normalized = by_rows(lambda rows: _normalized(rows, eps), rows).reshape(x.shape)
+    channels = [-1, *[1] * (x.dim() - 2)]
+    weight, bias = (one if one is None else one.view(channels) for one in (weight, bias))
+    return _scaled(normalized.float(), weight, bias).to(x.dtype)
+
+
 def _as_torch(eps: float, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 

@@ -12,8 +12,8 @@ from typing import Any
 from torch import fx
 
 from quaver.engines.openvino.activations import KERNELS, activation
-from quaver.engines.openvino.attention import matrix_product, scaled_dot_product_attention, softmax
-from quaver.engines.openvino.layer_norms import layer_norm
+from quaver.engines.openvino.attention import einsum, matrix_product, scaled_dot_product_attention, softmax
+from quaver.engines.openvino.layer_norms import group_norm, layer_norm
 from quaver.graph.nodes import (
     Facts,
     argument,
@@ -22,6 +22,7 @@ from quaver.graph.nodes import (
     is_parameter,
     is_signed,
     packet,
+    rank_of,
     stored_weight,
 )
 from quaver.graph.patterns import (
@@ -40,14 +41,15 @@ from quaver.quantizers.arithmetic import Norm, dequantize
 
 SUMMED: dict[str, Any] = {
     "layer_norm": layer_norm,
+    "group_norm": group_norm,
     "softmax": softmax,
     "matmul": matrix_product,
     "bmm": matrix_product,
+    "einsum": einsum,
     "scaled_dot_product_attention": scaled_dot_product_attention,
 }
 """Ops with long sums of floats, which have an order of the engine's own; by the name of torch's op."""
-ROUNDED_APART = {*SUMMED, "roll"}
-"""Ops whose results a kernel of its own rounds, with the 128 even where they are only added or multiplied."""
+_ROUNDINGS = ("quantizer", "quantize", "dequantize")
 _HARD = {"hard_swish": kernels.hard_swish, "hard_sigmoid": kernels.hard_sigmoid}
 
 
@@ -58,6 +60,8 @@ class OpenVINOLowering(Lowering):
     convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms and activations
     # what was added to them, in steps of the other operand
     sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(default_factory=dict)
+    summed_apart: set[fx.Node] = field(default_factory=set)  # sums that no convolution computes
+    layers: dict[fx.Node, fx.Node] = field(default_factory=dict)  # that give a tensor, with what they fold
     unscaled: dict[fx.Node, fx.Node] = field(default_factory=dict)  # linear layers that round by themselves: their sums
 
     @cached_property
@@ -138,7 +142,7 @@ class OpenVINOLowering(Lowering):
         if x in self.sums:
             steps, scale, in_place = self.sums[x]
             layer = self.layer_of(x)
-            alone = alone or not in_place or (layer is not None and not self.rounds(layer, x))
+            alone = alone or not in_place or x in self.summed_apart or (layer is not None and not self.rounds(layer, x))
             shifted = alone or self.shifted(rounded) or self.is_added_apart(rounded)
             return (steps, shifted and self.signed(rounded), scale, in_place)
         sums = self.unscaled.get(x.args[0] if self.facts[x].type in ("relu", "relu6") else x)
@@ -147,10 +151,17 @@ class OpenVINOLowering(Lowering):
         return (x, alone or self.shifted(rounded) or self.is_rounded_apart(x))
 
     def is_rounded_apart(self, x: Any) -> bool:
-        """Whether what is computed is rounded by a kernel of its own, though it may have been moved before."""
-        while self.facts[x].only_moves and isinstance(x.args[0], fx.Node) and packet(x) not in ROUNDED_APART:
+        """Whether what is computed is rounded by a kernel of its own, though it may have been moved before.
+
+        Layers and averages round by themselves; what is on a grid already, nobody rounds.
+        """
+        while self.facts[x].only_moves and isinstance(x.args[0], fx.Node):
             x = x.args[0]
-        return packet(x) in ROUNDED_APART
+        if self.facts[x].only_moves or self.facts[x].kind in ("average", *_ROUNDINGS):
+            return False
+        while self.facts[x].fused:
+            x = x.args[0]
+        return not (self.facts[x].is_layer or x in self.convolved or x in self.sums)
 
     def norm(self, pattern: RoundedNorm) -> fx.Node:
         """A batch norm that OpenVINO takes into the rounding behind it, and what it is a norm of."""
@@ -177,7 +188,10 @@ class OpenVINOLowering(Lowering):
         of_linear = layer is not None and self.facts[layer].kind == "linear"
         shifted = self.shifted(whole[0]) and not of_linear
         steps = self.call(kernels.added, raw[0], integers, scale, shifted)
-        self.sums[node] = (steps, scale, shifted or self.adds_in_place(raw[0], whole[0]))
+        is_in_place = self.adds_in_place(raw[0], whole[0])
+        self.sums[node] = (steps, scale, shifted or is_in_place)
+        if not is_in_place:
+            self.summed_apart.add(node)
         return self.spared(self.call(dequantize, steps, scale))
 
     def sum_of_integers(self, node: fx.Node, first: fx.Node, second: fx.Node) -> fx.Node:
@@ -204,11 +218,46 @@ class OpenVINOLowering(Lowering):
     def brought_together(self, first: fx.Node, second: fx.Node) -> tuple[fx.Node, fx.Node, bool]:
         """Which of two quantized tensors OpenVINO brings into other steps, for the other; and whether its rounding does so.
 
-        The first, unless nobody else reads the second, and others do read the first.
+        One that is not transposed, rather than one that is; else one that nobody else reads, rounded or not; else what a
+        layer gives; else the first.
         """
-        is_turned = len(first.users) > 1 and len(second.users) == 1
-        scaled, kept = (second, first) if is_turned else (first, second)
+        scaled, kept = first, second
+        for stays in (self.is_transposed, self.is_shared, lambda operand: not self.is_of_products(operand)):
+            if stays(first) != stays(second):
+                scaled, kept = (second, first) if stays(first) else (first, second)
+                break
         return scaled, kept, len(scaled.users) == 1 and not self.is_moved(scaled)
+
+    def is_transposed(self, rounded: fx.Node) -> bool:
+        """Whether a rounded tensor is one that was transposed last: OpenVINO transposes it behind the sum or the product."""
+        x: Any = rounded
+        while self.facts[x].kind in _ROUNDINGS or self.facts[x].type in ("assign", "slice"):
+            x = x.args[0]
+        return self.facts[x].type == "transpose"
+
+    def is_shared(self, rounded: fx.Node) -> bool:
+        """Whether a rounded tensor is read by more than one, or what is rounded to it."""
+        x: Any = self.rounded_from(rounded)
+        while rounded is not x and len(rounded.users) == 1:
+            rounded = rounded.args[0]  # type: ignore[assignment]
+        return len(rounded.users) > 1
+
+    def is_of_products(self, rounded: fx.Node) -> bool:
+        """Whether a convolution or a product of matrices is rounded as it is, with its bias at most.
+
+        Not a linear layer of more than three dimensions: a file has it on rows, and a reshape behind it.
+        """
+        x = self.rounded_from(rounded)
+        layer = self.layers.get(x, x)
+        kind = self.facts[layer].kind
+        return kind in ("convolution", "matrix product") or (kind == "linear" and (rank_of(layer) or 0) <= 3)
+
+    def rounded_from(self, rounded: fx.Node) -> fx.Node:
+        """What is rounded, perhaps more than once in a row, to give a tensor."""
+        x: Any = rounded
+        while self.facts[x].kind in _ROUNDINGS or self.facts[x].type == "assign":
+            x = x.args[0]
+        return x  # type: ignore[no-any-return]
 
     def is_product(self, x: fx.Node) -> bool:
         """Whether a tensor is a product of two quantized ones, such as a gate's: no layer computes it."""
@@ -299,6 +348,8 @@ class OpenVINOLowering(Lowering):
     def relu(self, node: fx.Node) -> fx.Node:
         """A ReLU of such a sum, in the same steps."""
         steps, scale, shifted = self.sums[node.args[0]]  # type: ignore[index]
+        if node.args[0] in self.summed_apart:
+            self.summed_apart.add(node)
         self.sums[node] = (self.call(node.target, steps), scale, shifted)
         return self.spared(self.call(dequantize, *self.sums[node][:2]))
 
@@ -321,6 +372,7 @@ class OpenVINOLowering(Lowering):
         if node.args[0] in self.integers:
             self.convolved.update((node, *steps))
         self.copies.update(dict.fromkeys(steps, result))
+        self.layers[last] = node
         return result
 
     def early(self, value: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from quaver.engines.openvino.editing import hand_over, is_linear
+from quaver.engines.openvino.editing import hand_over, is_linear, is_rounded
 from quaver.engines.openvino.runner import ov
 
 ops = ov.opset13
@@ -29,6 +29,30 @@ def put_on_rows(model: ov.Model, rounded: Collection[str]) -> None:
             shape = op.get_input_partial_shape(0)
             if shape.rank.is_static and shape.rank.get_length() > 3 and shape[-1].is_static:
                 _reshape(op, shape, rounded)
+    model.validate_nodes_and_infer_types()
+
+
+MOST_DIMENSIONS = 5
+"""Of what OpenVINO's own kernel rounds: a tensor of more is rounded by another, which divides (seen in 2026.4)."""
+
+
+def round_on_rows(model: ov.Model) -> None:
+    """Round tensors of more than five dimensions on rows; where they are only moved, nobody rounds them."""
+    for op in model.get_ordered_ops():
+        if op.get_type_name() != "FakeQuantize" or is_rounded(op.input_value(0)):
+            continue
+        source, shape, ends = op.input_value(0), op.get_input_partial_shape(0), op.inputs()[1:]
+        if shape.rank.is_dynamic or shape.rank.get_length() <= MOST_DIMENSIONS or shape[-1].is_dynamic:
+            continue
+        if any(end.get_partial_shape().is_dynamic or np.prod(end.get_shape()) != 1 for end in ends):
+            continue
+        readers, result = op.output(0).get_target_inputs(), op.output(0)
+        for end in ends:
+            end.replace_source_output(ops.constant(end.get_source_output().get_node().data.reshape(1)).output(0))
+        rows = ops.reshape(source, np.array([0, -1, shape[-1].get_length()]), special_zero=True)
+        op.input(0).replace_source_output(rows.output(0))
+        back = ops.reshape(result, _sizes(source, shape[-1].get_length()), special_zero=False)
+        hand_over(result, readers, back.output(0))
     model.validate_nodes_and_infer_types()
 
 

@@ -12,10 +12,10 @@ import onnx_ir as ir
 import torch
 
 from quaver.engines.engine import WriteOptions
-from quaver.engines.openvino.barriers import LOWEST, MOVES, keep_apart
-from quaver.engines.openvino.editing import CONVOLUTIONS, hand_over, is_layer
+from quaver.engines.openvino.barriers import LOWEST, keep_apart
+from quaver.engines.openvino.editing import CONVOLUTIONS, MOVES, hand_over, is_layer
 from quaver.engines.openvino.norms import round_norms, spell_out_norm
-from quaver.engines.openvino.rows import put_on_rows
+from quaver.engines.openvino.rows import put_on_rows, round_on_rows
 from quaver.engines.openvino.runner import EXACT, EXACT_IN_FILE, ov
 from quaver.errors import EngineError
 from quaver.onnx.byte_input import take_bytes
@@ -53,6 +53,7 @@ def write(program: Program, path: Path, origin: dict[str, Any], options: WriteOp
     _give_biases(converted)
     keep_apart(converted)
     put_on_rows(converted, {rounded_name(tensor.name) for tensor in quantized_tensors(program)})
+    round_on_rows(converted)
     _take_the_first_of_equals(converted)
     packed = _pack_small_weights(converted)
     _name_by_place(converted)
