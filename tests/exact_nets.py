@@ -298,11 +298,39 @@ class SumsAndParts(nn.Module):
         return torch.cat([self.last(torch.cat([y[:, :4] + x, y[:, 4:]], 1)), z], 1)
 
 
+class SharedShortcuts(nn.Module):
+    """Shortcuts that others read later, or the very convolution that they are added to, or that a linear layer is added to.
+
+    And a signed tensor that is averaged and a part of a concatenation.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(conv(act=nn.ReLU if place in (0, 4, 6) else None) for place in range(12))
+        self.joined, self.last = conv(16, 8), conv(16, 8)
+        self.wide, self.narrow = nn.Linear(12, 12), nn.Linear(12, 12)
+
+    def forward(self, x):
+        layer = self.layers
+        x = layer[0](x)
+        y = layer[1](x)
+        z = F.relu(layer[2](layer[4](x)) + y)
+        z = layer[5](z) + layer[3](y)
+        pooled = F.max_pool2d(layer[6](x), 3, 1, 1)
+        z = F.relu(layer[7](z) + pooled)
+        z = self.joined(torch.cat([layer[8](z), pooled], 1))
+        y = layer[9](z)
+        z = F.relu(layer[10](y) + y)
+        y = layer[11](z)
+        z = self.last(torch.cat([F.avg_pool2d(y, 3, 1, 1), y], 1)).flatten(1, 2)
+        return F.relu(self.narrow(F.relu(self.wide(z))) + z)
+
+
 NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
-ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts)}
+ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts, SharedShortcuts)}
 """Further ones, whose arithmetic others do not share."""
-IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000}
+IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000, "SharedShortcuts": 4000}
 
 
 def fresh(name):

@@ -45,7 +45,7 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
         if any(_adds_elsewhere(reader.get_node()) for reader in port.get_target_inputs())
     }
     parts = [
-        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model([port], model.get_parameters(), name), threads))
+        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model([_stored(port)], model.get_parameters(), name), threads))
         for name, port in shortcuts.items()
         if name in apart
     ]
@@ -54,6 +54,17 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     shown = {name: place for place, output in enumerate(model.outputs) for name in output.get_names()}
     places = {name: shown[rounded[name]] for name in rest}
     return Revealed([*parts, ModelPart(own, places, OpenVINORunner(model, threads))], set(there))
+
+
+def _stored(port: Any) -> Any:
+    """A tensor as integers: what a convolution gives as floats it rounds with 128 added, even if nobody else wants that.
+
+    A pool over windows of one keeps it from being floats, and changes nothing.
+    """
+    if port.get_partial_shape().rank != 4:
+        return port
+    ones, none = [1, 1], [0, 0]
+    return ov.opset13.max_pool(port, ones, ones, none, none, ones).output(0)
 
 
 def _adds_elsewhere(op: Any) -> bool:

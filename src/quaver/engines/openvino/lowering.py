@@ -134,7 +134,7 @@ class OpenVINOLowering(Lowering):
         if norm is not None:
             return (x, True, None, False, self.norm(norm))
         # a kernel of its own always adds it, and takes it off again for who reads it signed
-        alone = x.op == "placeholder" or len(x.users) > 1 or self.is_product(x)
+        alone = x.op == "placeholder" or len(x.users) > 1 or self.is_product(x) or self.is_rounded_twice(rounded)
         if x in self.sums:
             steps, scale, in_place = self.sums[x]
             layer = self.layer_of(x)
@@ -177,7 +177,7 @@ class OpenVINOLowering(Lowering):
         of_linear = layer is not None and self.facts[layer].kind == "linear"
         shifted = self.shifted(whole[0]) and not of_linear
         steps = self.call(kernels.added, raw[0], integers, scale, shifted)
-        self.sums[node] = (steps, scale, shifted or self.adds_in_place(raw[0], whole[0]))
+        self.sums[node] = (steps, scale, self.adds_in_place(raw[0], whole[0]))
         return self.spared(self.call(dequantize, steps, scale))
 
     def sum_of_integers(self, node: fx.Node, first: fx.Node, second: fx.Node) -> fx.Node:
@@ -223,9 +223,31 @@ class OpenVINOLowering(Lowering):
         return x in self.integers
 
     def adds_in_place(self, convolved: fx.Node, shortcut: fx.Node) -> bool:
-        """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads it."""
+        """Whether OpenVINO adds inside the convolution, onto the shortcut's memory.
+
+        Not where the convolution reads it itself, nor where somebody does who need not have done so before it runs.
+        """
         layer = self.layer_of(convolved)
-        return layer is not None and layer.args[0] is not shortcut
+        if layer is None or self.facts[layer].kind == "linear" or layer.args[0] is shortcut:
+            return False
+        (total,) = convolved.users
+        others = [reader for reader in self.readers(shortcut) if reader is not total]
+        return not others or behind(layer).keys() >= set(others)
+
+    def readers(self, rounded: fx.Node) -> list[fx.Node]:
+        """Who reads the memory that a rounded tensor lies in. Equal moves of a tensor are one."""
+        if not self.is_moved(rounded):
+            return self.own_readers(rounded)
+        move: Any = rounded.args[0].args[0] if self.facts[rounded].kind == "dequantize" else rounded.args[0]  # type: ignore[union-attr]
+        call = (move.target, move.args, move.kwargs)
+        equal = [other for other in move.args[0].users if (other.target, other.args, other.kwargs) == call]
+        return [reader for other in equal for reader in self.past_rounding(other)]
+
+    def past_rounding(self, node: fx.Node) -> list[fx.Node]:
+        """Who reads a tensor, perhaps once it is rounded."""
+        roundings = [reader for reader in node.users if self.facts[reader].kind in ("quantizer", "quantize", "dequantize")]
+        others = [reader for reader in node.users if reader not in roundings]
+        return others + [reader for rounding in roundings for reader in self.past_rounding(rounding)]
 
     def shifted(self, node: fx.Node, convolved: bool | None = None) -> bool:
         """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights.
@@ -236,7 +258,24 @@ class OpenVINOLowering(Lowering):
             rounding: Any = node.args[0] if self.facts[node].kind == "dequantize" else node
             layer = self.layer_of(rounding.args[0])
             convolved = layer is not None and self.rounds(layer, rounding.args[0])
-        return self.signed(node) and any(self.reads_shifted(reader, convolved) for reader in node.users)
+        return self.signed(node) and any(self.reads_shifted(reader, convolved) for reader in self.own_readers(node))
+
+    def own_readers(self, rounded: fx.Node) -> list[fx.Node]:
+        """Who reads a rounded tensor, but for concatenations that others than these read it beside.
+
+        OpenVINO rounds the parts of a concatenation in its stead, from what they were, or leaves them as they were moved.
+        """
+        readers = list(rounded.users)
+        return [reader for reader in readers if not self.is_rounded_concat(reader)] or readers
+
+    def is_rounded_twice(self, rounded: fx.Node) -> bool:
+        """Whether what is rounded is also rounded as a part of a concatenation."""
+        return len(self.own_readers(rounded)) < len(rounded.users)
+
+    def is_rounded_concat(self, node: fx.Node) -> bool:
+        """Whether an op is a concatenation that is rounded, to the step of its parts."""
+        kinds = {self.facts[reader].kind for reader in node.users}
+        return self.facts[node].type == "concat" and not kinds.isdisjoint(("quantizer", "quantize"))
 
     def signed(self, node: fx.Node) -> bool:
         """Whether the integers of a fake-quant or dequantize node may be negative."""
