@@ -326,11 +326,32 @@ class SharedShortcuts(nn.Module):
         return F.relu(self.narrow(F.relu(self.wide(z))) + z)
 
 
+class Affine(nn.Module):
+    """A factor and next to no shift, or some, behind a layer, a concatenation and what others read; and a sum of planes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(conv() for _ in range(6))
+        self.register_buffer("factor", torch.tensor([0.9]))
+        for place, shift in enumerate((3e-5, 1e-3, 3e-5, -0.1)):
+            self.register_buffer(f"shift_{place}", torch.tensor([shift]))
+
+    def forward(self, x):
+        layer = self.layers
+        a = self.factor * layer[0](x) + self.shift_0
+        b = self.factor * layer[1](x) + self.shift_1
+        joined = self.factor * torch.cat([layer[2](x), layer[3](x)], 1) + self.shift_2
+        c = layer[4](x)
+        d = self.factor * c + self.shift_3
+        total = torch.stack([layer[5](c), c], 1).sum(1)
+        return torch.cat([one.mean((2, 3)) for one in (a, b, joined, d, total)], 1)
+
+
 NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
-ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts, SharedShortcuts)}
+ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts, SharedShortcuts, Affine)}
 """Further ones, whose arithmetic others do not share."""
-IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000, "SharedShortcuts": 4000}
+IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000, "SharedShortcuts": 4000, "Affine": 1000}
 
 
 def fresh(name):

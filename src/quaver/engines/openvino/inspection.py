@@ -45,7 +45,7 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
         if any(_adds_elsewhere(reader.get_node()) for reader in port.get_target_inputs())
     }
     parts = [
-        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model([_stored(port)], model.get_parameters(), name), threads))
+        ModelPart(0, {name: 0}, OpenVINORunner(ov.Model([_stored(port, there)], model.get_parameters(), name), threads))
         for name, port in shortcuts.items()
         if name in apart
     ]
@@ -56,12 +56,17 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     return Revealed([*parts, ModelPart(own, places, OpenVINORunner(model, threads))], set(there))
 
 
-def _stored(port: Any) -> Any:
-    """A tensor as integers: what a convolution gives as floats it rounds with 128 added, even if nobody else wants that.
+def _stored(port: Any, rounded: dict[str, Any]) -> Any:
+    """A shortcut as integers: what a convolution gives as floats it rounds with 128 added, even if nobody else wants that.
 
-    A pool over windows of one keeps it from being floats, and changes nothing.
+    A pool over windows of one keeps it from being floats, and changes nothing. It is floats in any case where both operands
+    of the sum are rounded, and where others read what is rounded: 128 is added then.
     """
-    if port.get_partial_shape().rank != 4:
+    known, op = {name for other in rounded.values() for name in other.get_names()}, port.get_node()
+    sums = [reader.get_node() for reader in port.get_target_inputs() if reader.get_node().get_type_name() == "Add"]
+    is_apart = any(all(known & value.get_names() for value in total.input_values()) for total in sums)
+    is_alone = op.get_type_name() == "FakeQuantize" and len(op.input_value(0).get_target_inputs()) == 1
+    if is_apart or not is_alone or port.get_partial_shape().rank != 4:
         return port
     ones, none = [1, 1], [0, 0]
     return ov.opset13.max_pool(port, ones, ones, none, none, ones).output(0)

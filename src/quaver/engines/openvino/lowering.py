@@ -46,7 +46,7 @@ SUMMED: dict[str, Any] = {
     "scaled_dot_product_attention": scaled_dot_product_attention,
 }
 """Ops with long sums of floats, which have an order of the engine's own; by the name of torch's op."""
-ROUNDED_APART = {*SUMMED, "roll"}
+ROUNDED_APART = {*SUMMED, "roll", "sum"}
 """Ops whose results a kernel of its own rounds, with the 128 even where they are only added or multiplied."""
 _HARD = {"hard_swish": kernels.hard_swish, "hard_sigmoid": kernels.hard_sigmoid}
 
@@ -132,7 +132,9 @@ class OpenVINOLowering(Lowering):
         """A tensor to be quantized, whether 128 is added first, and the step it is counted in if it is."""
         norm = rounded_norm(x, self.signed(rounded))
         if norm is not None:
-            return (x, True, None, False, self.norm(norm))
+            by_layer = self.is_rounded_by_layer(norm.tensor)
+            shifted = not by_layer or self.shifted(rounded, convolved=True) or self.is_added_apart(rounded)
+            return (x, shifted, None, False, self.norm(norm, by_layer))
         # a kernel of its own always adds it, and takes it off again for who reads it signed
         alone = x.op == "placeholder" or len(x.users) > 1 or self.is_product(x) or self.is_rounded_twice(rounded)
         if x in self.sums:
@@ -152,7 +154,16 @@ class OpenVINOLowering(Lowering):
             x = x.args[0]
         return packet(x) in ROUNDED_APART
 
-    def norm(self, pattern: RoundedNorm) -> fx.Node:
+    def is_rounded_by_layer(self, x: Any) -> bool:
+        """Whether the layer that gives ``x`` also rounds what follows; of a concatenation, the layers of all parts."""
+        if len(x.users) > 1:
+            return False
+        if self.facts[x].type == "concat":
+            return all(map(self.is_rounded_by_layer, x.args[0]))
+        layer = self.layer_of(x)
+        return layer is not None and self.rounds(layer, x) and (x not in self.sums or self.sums[x][2])
+
+    def norm(self, pattern: RoundedNorm, by_layer: bool) -> fx.Node:
         """A batch norm that OpenVINO takes into the rounding behind it, and what it is a norm of."""
         x, factor, shift = pattern.tensor, self.call(kernels.no_change, pattern.tensor), None
         for step in pattern.steps:
@@ -160,8 +171,9 @@ class OpenVINOLowering(Lowering):
             folded = self.call(kernel, factor, shift, *map(self.early, constants))
             factor, shift = self.call(operator.getitem, folded, 0), self.call(operator.getitem, folded, 1)
         if x in self.sums:
-            return self.call(Norm, self.sums[x][0], factor, shift, self.sums[x][1], self.sums[x][2] and len(x.users) == 1)
-        return self.call(Norm, x, factor, shift)
+            fused = self.sums[x][2] and len(x.users) == 1
+            return self.call(Norm, self.sums[x][0], factor, shift, self.sums[x][1], fused, by_layer)
+        return self.call(Norm, x, factor, shift, None, False, by_layer)
 
     def added(self, node: fx.Node) -> fx.Node | None:
         """An addition that engines do in steps of a quantized operand: to a convolution's output, or to the other one."""
