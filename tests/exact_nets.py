@@ -347,11 +347,24 @@ class Affine(nn.Module):
         return torch.cat([one.mean((2, 3)) for one in (a, b, joined, d, total)], 1)
 
 
+class KeptPart(nn.Module):
+    """A part of a signed tensor that goes into a concatenation as it is, and the whole as a shortcut (InceptionNeXt)."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.part, self.norm, self.last = conv(act=None), conv(4, 4, act=None), norm(), conv(act=None)
+
+    def forward(self, x):
+        x = self.first(x)
+        kept, rest = x.chunk(2, 1)
+        return self.last(self.norm(torch.cat([kept, self.part(rest)], 1))) + x
+
+
 NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
-ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts, SharedShortcuts, Affine)}
+ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts, SharedShortcuts, Affine, KeptPart)}
 """Further ones, whose arithmetic others do not share."""
-IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000, "SharedShortcuts": 4000, "Affine": 1000}
+IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000, "SharedShortcuts": 4000, "Affine": 1000, "KeptPart": 4000}
 
 
 def fresh(name):

@@ -310,8 +310,10 @@ class OpenVINOLowering(Lowering):
         rounded = [back for back in behind if self.facts[back].kind in ("quantizer", "dequantize")]
         if op.type != "concat" and rounded:  # what is rounded behind a move is stored anew there, and here as it comes
             return not convolved
+        # a concatenation wants for its rounding what it reads itself, and not what is moved to it
+        others = [back for back in behind if back not in rounded and self.facts[back].type != "concat"]
         return any(self.shifted(back, convolved) for back in rounded) or any(
-            self.reads_shifted(back, convolved) for back in behind if back not in rounded
+            self.reads_shifted(back, convolved) for back in others
         )
 
     def layer_of(self, x: Any) -> fx.Node | None:
