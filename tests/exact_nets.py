@@ -364,7 +364,7 @@ NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Mo
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
 ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts, SharedShortcuts, Affine, KeptPart)}
 """Further ones, whose arithmetic others do not share."""
-IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000, "SharedShortcuts": 4000, "Affine": 1000, "KeptPart": 4000}
+IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000, "SharedShortcuts": 4000, "KeptPart": 4000}
 
 
 def fresh(name):
