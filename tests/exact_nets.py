@@ -346,9 +346,81 @@ def by_columns(tokens):
 
 NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
 IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
-ON_OPENVINO = {net.__name__: net for net in (Linears, Exponentials, SumsAndParts, MovedSums, Apart)}
-"""Further ones, whose arithmetic others do not share."""
-IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | {"SumsAndParts": 4000, "MovedSums": 4000, "Apart": 2000}
+
+
+class SharedShortcuts(nn.Module):
+    """Shortcuts that others read later, or the very convolution that they are added to, or that a linear layer is added to.
+
+    And a signed tensor that is averaged and a part of a concatenation.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(conv(act=nn.ReLU if place in (0, 4, 6) else None) for place in range(12))
+        self.joined, self.last = conv(16, 8), conv(16, 8)
+        self.wide, self.narrow = nn.Linear(12, 12), nn.Linear(12, 12)
+
+    def forward(self, x):
+        layer = self.layers
+        x = layer[0](x)
+        y = layer[1](x)
+        z = F.relu(layer[2](layer[4](x)) + y)
+        z = layer[5](z) + layer[3](y)
+        pooled = F.max_pool2d(layer[6](x), 3, 1, 1)
+        z = F.relu(layer[7](z) + pooled)
+        z = self.joined(torch.cat([layer[8](z), pooled], 1))
+        y = layer[9](z)
+        z = F.relu(layer[10](y) + y)
+        y = layer[11](z)
+        z = self.last(torch.cat([F.avg_pool2d(y, 3, 1, 1), y], 1)).flatten(1, 2)
+        return F.relu(self.narrow(F.relu(self.wide(z))) + z)
+
+
+class Affine(nn.Module):
+    """A factor and next to no shift, or some, behind a layer, a concatenation and what others read; and a sum of planes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(conv() for _ in range(6))
+        self.register_buffer("factor", torch.tensor([0.9]))
+        for place, shift in enumerate((3e-5, 1e-3, 3e-5, -0.1)):
+            self.register_buffer(f"shift_{place}", torch.tensor([shift]))
+
+    def forward(self, x):
+        layer = self.layers
+        a = self.factor * layer[0](x) + self.shift_0
+        b = self.factor * layer[1](x) + self.shift_1
+        joined = self.factor * torch.cat([layer[2](x), layer[3](x)], 1) + self.shift_2
+        c = layer[4](x)
+        d = self.factor * c + self.shift_3
+        total = torch.stack([layer[5](c), c], 1).sum(1)
+        return torch.cat([one.mean((2, 3)) for one in (a, b, joined, d, total)], 1)
+
+
+class KeptPart(nn.Module):
+    """A part of a signed tensor that goes into a concatenation as it is, and the whole as a shortcut (InceptionNeXt)."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.part, self.norm, self.last = conv(act=None), conv(4, 4, act=None), norm(), conv(act=None)
+
+    def forward(self, x):
+        x = self.first(x)
+        kept, rest = x.chunk(2, 1)
+        return self.last(self.norm(torch.cat([kept, self.part(rest)], 1))) + x
+
+
+NETS = {net.__name__: net for net in (MobileNet, Residuals, Branches, Signed, Moved, Odd, Bare, Scaled, Sound, PreActivated)}
+IMAGES = {"Signed": 1000, "Moved": 1000, "Bare": 200, "PreActivated": 400}  # what differs there differs rarely
+ON_OPENVINO = {
+    net.__name__: net for net in (Linears, Exponentials, SumsAndParts, MovedSums, Apart, SharedShortcuts, Affine, KeptPart)
+}
+LARGE = ("SumsAndParts", "MovedSums", "SharedShortcuts", "KeptPart")
+IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | dict.fromkeys(LARGE, 4000)
+IMAGES |= dict.fromkeys(ON_OPENVINO, 1000) | dict.fromkeys(
+    ("SumsAndParts", "MovedSums", "SharedShortcuts", "KeptPart"), 4000
+)
+IMAGES["Apart"] = 2000
 
 
 def fresh(name):

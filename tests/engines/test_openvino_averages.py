@@ -23,6 +23,7 @@ AVERAGES = {
     "another divisor": lambda x: F.avg_pool2d(x, 3, divisor_override=7),
     "another divisor, padding not counted": lambda x: F.avg_pool2d(x, 3, 1, 1, count_include_pad=False, divisor_override=5),
     "so many windows": lambda x: F.adaptive_avg_pool2d(x, (6, 3)),
+    "windows of several sizes": lambda x: F.adaptive_avg_pool2d(x, (7, 4)),
     "all": lambda x: F.adaptive_avg_pool2d(x, 1),
     "of rows": lambda x: x.mean(3),
     "of planes": lambda x: x.mean((2, 3), keepdim=True),

@@ -63,9 +63,13 @@ def on_processor(folder):
     return json.loads(done.stdout)
 
 
-def assert_none_differs(found, tensors):
+def assert_none_differs(found, tensors, shown=0.6):
     assert {name: count for name, count in found.items() if count} == {}
-    assert len(found) - 2 >= 0.5 * tensors  # the outputs aside; not in the file, or not shown, is what is only moved
+    assert len(found) - 2 >= shown * tensors  # the outputs aside; not in the file, or not shown, is what is only moved
+
+
+SHOWN = {"MovedSums": 0.5}
+"""Of the tensors, where fewer are: this net moves most of its own before a sum, which hides them."""
 
 
 def tensors_of(folder):
@@ -74,7 +78,7 @@ def tensors_of(folder):
 
 @pytest.mark.parametrize("name", NETS | ON_OPENVINO)
 def test_the_engine_gives_every_integer_of_the_simulation(folder, name):
-    assert_none_differs(differences(folder / name), tensors_of(folder / name))
+    assert_none_differs(differences(folder / name), tensors_of(folder / name), SHOWN.get(name, 0.6))
 
 
 @pytest.mark.parametrize("name", NETS)
@@ -425,7 +429,7 @@ x86 = pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="
 @pytest.mark.parametrize("processor", PROCESSORS)
 @pytest.mark.parametrize("name", NETS | ON_OPENVINO)
 def test_every_kind_of_processor_gives_the_same(on_processor, folder, name, processor):
-    assert_none_differs(on_processor[processor][name], tensors_of(folder / name))
+    assert_none_differs(on_processor[processor][name], tensors_of(folder / name), SHOWN.get(name, 0.6))
 
 
 @x86

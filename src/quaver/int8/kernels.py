@@ -240,8 +240,11 @@ def average(
     """An average of integers, then the step: an average that ends in .5 stays exactly there, as it does in an engine.
 
     A pool over windows multiplies sums by 1/count, where other averages divide. What is stored ``shifted`` is averaged with
-    its 128, which is then taken off. A pool that reaches beyond the edge averages what the integers stand for.
+    its 128, which is then taken off. A pool that reaches beyond the edge averages what the integers stand for, and so does
+    one that has windows of several sizes.
     """
+    if name == "adaptive_avg_pool2d" and _is_uneven(x, *arguments):
+        return _uneven_average(x * scale, two(arguments[0]))
     windows = WINDOWS[name](x, *arguments) if name in WINDOWS else None
     zero = 128.0 if shifted else 0.0
     if windows is None:
@@ -277,10 +280,35 @@ def _windows(x: Tensor, kernel: Any, stride: Any = (), padding: Any = 0, *others
 def _adaptive_windows(x: Tensor, output_size: Any) -> Windows | None:
     """Those of an adaptive pool; None where it is a mean over all, or has windows of several sizes."""
     sizes, wanted = x.shape[-2:], two(output_size)
-    if wanted == [1, 1] or any(size % count for size, count in zip(sizes, wanted, strict=True)):
+    if wanted == [1, 1] or _is_uneven(x, output_size):
         return None
     kernel = [size // count for size, count in zip(sizes, wanted, strict=True)]
     return Windows(kernel, kernel, [0, 0])
+
+
+def _is_uneven(x: Tensor, output_size: Any) -> bool:
+    """Whether an adaptive pool has windows of several sizes."""
+    return any(size % count for size, count in zip(x.shape[-2:], two(output_size), strict=True))
+
+
+def _uneven_average(x: Tensor, counts: list[int]) -> Tensor:
+    """The average of each window: one value after the other, row by row, times 1/count.
+
+    That is how OpenVINO has such a pool: it is written as sums of values.
+    """
+    rows, columns = (
+        [range(place * size // count, -(-(place + 1) * size // count)) for place in range(count)]
+        for size, count in zip(x.shape[-2:], counts, strict=True)
+    )
+    lines = [[_total(x, row, column) * (1.0 / (len(row) * len(column))) for column in columns] for row in rows]
+    return torch.stack([torch.stack(line, -1) for line in lines], -2)
+
+
+def _total(x: Tensor, rows: range, columns: range) -> Tensor:
+    first, *others = [x[..., row, column] for row in rows for column in columns]
+    for value in others:
+        first = first + value
+    return first
 
 
 WINDOWS: dict[str, Callable[..., Windows | None]] = {"avg_pool2d": _windows, "adaptive_avg_pool2d": _adaptive_windows}

@@ -80,7 +80,7 @@ class Norm(NamedTuple):
     """What an engine rounds where a batch norm stands in front: ``x``, with the norm in the ends of the range per channel.
 
     The norm is ``x · factor + shift``, along the second dimension. ``unit``: as in `StorageFormat`. ``fused``: a convolution
-    rounds, and multiplies and adds apart, where others do both at once.
+    rounds a sum, and multiplies and adds apart, where others do both at once. ``by_layer``: a layer rounds at all.
     """
 
     x: Tensor
@@ -88,6 +88,7 @@ class Norm(NamedTuple):
     shift: Tensor | None
     unit: Tensor | float | None = None
     fused: bool = False
+    by_layer: bool = False
 
     @property
     def shift_or_zero(self) -> Tensor:
@@ -134,7 +135,7 @@ def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: StorageFormat) 
     scale = torch.as_tensor(scale, dtype=torch.float32, device=x.device)
     whole = (-grid.zero_point, 255 - grid.zero_point) if grid.signed else (0, 255)
     if how.norm is not None and (grid.low, grid.high) == whole:
-        return _behind_norm(how.norm, scale, grid)
+        return _behind_norm(how.norm, scale, grid, how.shifted)
     if how.sums is not None and (grid.low, grid.high) == whole:
         return _of_sums(how.sums, scale, grid, how.shifted)
     factor, shift = 1 / scale, torch.full_like(scale, grid.zero_point)
@@ -155,12 +156,16 @@ def as_stored(x: Tensor, scale: Tensor | float, grid: Grid, how: StorageFormat) 
 
 SMALLEST_FACTOR = 1e-20
 """Of a norm, where it is taken into the ends of a range: with none at all, a channel's range would have no end."""
+NO_SHIFT = 255e-5
+"""Steps, a hundred thousandth of a range: OpenVINO takes a shift for none that is smaller in all channels. (0.00253 steps
+are left out, 0.00255 are not.)"""
 
 
-def _behind_norm(norm: Norm, scale: Tensor, grid: Grid) -> Tensor:
+def _behind_norm(norm: Norm, scale: Tensor, grid: Grid, shifted: bool) -> Tensor:
     """`as_stored` behind a batch norm: the range of each channel is ``(end − shift)/factor``.
 
-    Where a factor is negative, signs go ahead, and nothing is counted in a unit.
+    Where a factor is negative, signs go ahead, and nothing is counted in a unit. Signed integers that are not stored
+    shifted have their 128 taken off the shift beforehand.
     """
     channels = [-1 if place == 1 else 1 for place in range(norm.x.dim())]
     factor, shift = (value.expand(norm.x.shape[1]).view(channels) for value in (norm.factor, norm.shift_or_zero))
@@ -171,14 +176,17 @@ def _behind_norm(norm: Norm, scale: Tensor, grid: Grid) -> Tensor:
     start, end = (torch.where(turned, bound, bound / unit) for bound in (start, end))
     width = end - start
     steps, first = torch.full_like(width, 255) / width, -start * 255 / width
+    low = float(grid.low)
+    if not shifted:
+        first, low = first + low, 0.0
+    if norm.by_layer:
+        first = torch.where((first.abs() < NO_SHIFT).all(), 0.0, first)
     whole = x * steps + first if norm.fused else (x.double() * steps.double() + first.double()).float()
-    return whole.round_().add_(grid.low).clamp_(grid.low, grid.high)
+    return whole.round_().add_(low).clamp_(grid.low, grid.high)
 
 
 ALIKE = 5e-5
 """Steps: OpenVINO takes biases that differ from the first channel's by no more for that one."""
-NO_SHIFT = 255e-5
-"""Steps: what is added to all channels alike, and is less, OpenVINO leaves out."""
 
 
 def _of_sums(sums: Sums, scale: Tensor, grid: Grid, shifted: bool) -> Tensor:

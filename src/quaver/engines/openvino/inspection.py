@@ -44,7 +44,7 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     there = {name: ports[title] for name, title in rounded.items() if title in ports}
     joined = {name: [*filter(_is_joined, port.get_target_inputs())] for name, port in there.items()}
     alone = [name for name, port in there.items() if name in apart and joined[name] and _is_seen_alone(port)]
-    ends = {name: _ending(there[name]) for name in alone}  # before there are further models, which read tensors, too
+    ends = {name: _ending(there[name], there) for name in alone}  # before there are further models, which read tensors, too
     parts = [
         ModelPart(0, {name: 0}, OpenVINORunner(ov.Model(ports, model.get_parameters(), name), threads))
         for name, ports in ends.items()
@@ -56,10 +56,27 @@ def reveal(file: Path, names: list[str], threads: int, apart: Collection[str]) -
     return Revealed([*parts, ModelPart(own, places, OpenVINORunner(model, threads))], set(there))
 
 
-def _ending(port: Any) -> list[Any]:
+def _stored(port: Any, rounded: dict[str, Any]) -> Any:
+    """A shortcut as integers: what a convolution gives as floats it rounds with 128 added, even if nobody else wants that.
+
+    A pool over windows of one keeps it from being floats, and changes nothing. It is floats in any case where both operands
+    of the sum are rounded, and where others read what is rounded: 128 is added then.
+    """
+    known, op = {name for other in rounded.values() for name in other.get_names()}, port.get_node()
+    sums = [reader.get_node() for reader in port.get_target_inputs() if reader.get_node().get_type_name() == "Add"]
+    is_apart = any(all(known & value.get_names() for value in total.input_values()) for total in sums)
+    is_alone = op.get_type_name() == "FakeQuantize" and len(op.input_value(0).get_target_inputs()) == 1
+    if not sums or is_apart or not is_alone or port.get_partial_shape().rank != 4:
+        return port
+    ones, none = [1, 1], [0, 0]
+    return ov.opset13.max_pool(port, ones, ones, none, none, ones).output(0)
+
+
+def _ending(port: Any, rounded: dict[str, Any]) -> list[Any]:
     """A rounded tensor; and what is rounded, where others read that too: a layer would else round it by itself."""
     source = _source(port)
-    return [port, source] if len(source.get_target_inputs()) > 1 and not is_rounded(source) else [port]
+    is_shared = len(source.get_target_inputs()) > 1 and not is_rounded(source)
+    return [port, source] if is_shared else [_stored(port, rounded)]
 
 
 def _is_seen_alone(port: Any) -> bool:

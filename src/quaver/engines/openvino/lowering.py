@@ -60,7 +60,6 @@ class OpenVINOLowering(Lowering):
     convolved: set[fx.Node] = field(default_factory=set)  # convolutions on integers, or their batch norms and activations
     # what was added to them, in steps of the other operand
     sums: dict[fx.Node, tuple[fx.Node, Any, bool]] = field(default_factory=dict)
-    summed_apart: set[fx.Node] = field(default_factory=set)  # sums that no convolution computes
     layers: dict[fx.Node, fx.Node] = field(default_factory=dict)  # that give a tensor, with what they fold
     unscaled: dict[fx.Node, fx.Node] = field(default_factory=dict)  # linear layers that round by themselves: their sums
 
@@ -136,13 +135,15 @@ class OpenVINOLowering(Lowering):
         """A tensor to be quantized, whether 128 is added first, and the step it is counted in if it is."""
         norm = rounded_norm(x, self.signed(rounded))
         if norm is not None:
-            return (x, True, None, False, self.norm(norm))
+            by_layer = self.is_rounded_by_layer(norm.tensor)
+            shifted = not by_layer or self.shifted(rounded, convolved=True) or self.is_added_apart(rounded)
+            return (x, shifted, None, False, self.norm(norm, by_layer))
         # a kernel of its own always adds it, and takes it off again for who reads it signed
-        alone = x.op == "placeholder" or len(x.users) > 1 or self.is_product(x)
+        alone = x.op == "placeholder" or len(x.users) > 1 or self.is_product(x) or self.is_rounded_twice(rounded)
         if x in self.sums:
             steps, scale, in_place = self.sums[x]
             layer = self.layer_of(x)
-            alone = alone or not in_place or x in self.summed_apart or (layer is not None and not self.rounds(layer, x))
+            alone = alone or not in_place or (layer is not None and not self.rounds(layer, x))
             shifted = alone or self.shifted(rounded) or self.is_added_apart(rounded)
             return (steps, shifted and self.signed(rounded), scale, in_place)
         sums = self.unscaled.get(x.args[0] if self.facts[x].type in ("relu", "relu6") else x)
@@ -163,7 +164,16 @@ class OpenVINOLowering(Lowering):
             x = x.args[0]
         return not (self.facts[x].is_layer or x in self.convolved or x in self.sums)
 
-    def norm(self, pattern: RoundedNorm) -> fx.Node:
+    def is_rounded_by_layer(self, x: Any) -> bool:
+        """Whether the layer that gives ``x`` also rounds what follows; of a concatenation, the layers of all parts."""
+        if len(x.users) > 1:
+            return False
+        if self.facts[x].type == "concat":
+            return all(map(self.is_rounded_by_layer, x.args[0]))
+        layer = self.layer_of(x)
+        return layer is not None and self.rounds(layer, x) and (x not in self.sums or self.sums[x][2])
+
+    def norm(self, pattern: RoundedNorm, by_layer: bool) -> fx.Node:
         """A batch norm that OpenVINO takes into the rounding behind it, and what it is a norm of."""
         x, factor, shift = pattern.tensor, self.call(kernels.no_change, pattern.tensor), None
         for step in pattern.steps:
@@ -171,8 +181,9 @@ class OpenVINOLowering(Lowering):
             folded = self.call(kernel, factor, shift, *map(self.early, constants))
             factor, shift = self.call(operator.getitem, folded, 0), self.call(operator.getitem, folded, 1)
         if x in self.sums:
-            return self.call(Norm, self.sums[x][0], factor, shift, self.sums[x][1], self.sums[x][2] and len(x.users) == 1)
-        return self.call(Norm, x, factor, shift)
+            fused = self.sums[x][2] and len(x.users) == 1
+            return self.call(Norm, self.sums[x][0], factor, shift, self.sums[x][1], fused, by_layer)
+        return self.call(Norm, x, factor, shift, None, False, by_layer)
 
     def added(self, node: fx.Node) -> fx.Node | None:
         """An addition that engines do in steps of a quantized operand: to a convolution's output, or to the other one."""
@@ -188,10 +199,7 @@ class OpenVINOLowering(Lowering):
         of_linear = layer is not None and self.facts[layer].kind == "linear"
         shifted = self.shifted(whole[0]) and not of_linear
         steps = self.call(kernels.added, raw[0], integers, scale, shifted)
-        is_in_place = self.adds_in_place(raw[0], whole[0])
-        self.sums[node] = (steps, scale, shifted or is_in_place)
-        if not is_in_place:
-            self.summed_apart.add(node)
+        self.sums[node] = (steps, scale, self.adds_in_place(raw[0], whole[0]))
         return self.spared(self.call(dequantize, steps, scale))
 
     def sum_of_integers(self, node: fx.Node, first: fx.Node, second: fx.Node) -> fx.Node:
@@ -219,10 +227,14 @@ class OpenVINOLowering(Lowering):
         """Which of two quantized tensors OpenVINO brings into other steps, for the other; and whether its rounding does so.
 
         One that is not transposed, rather than one that is; else one that nobody else reads, rounded or not; else what a
-        layer gives; else the first.
+        layer gives, if nobody else reads either; else the first.
         """
         scaled, kept = first, second
-        for stays in (self.is_transposed, self.is_shared, lambda operand: not self.is_of_products(operand)):
+        for stays in (
+            self.is_transposed,
+            self.is_shared,
+            lambda operand: not (self.is_shared(operand) or self.is_of_products(operand)),
+        ):
             if stays(first) != stays(second):
                 scaled, kept = (second, first) if stays(first) else (first, second)
                 break
@@ -272,9 +284,31 @@ class OpenVINOLowering(Lowering):
         return x in self.integers
 
     def adds_in_place(self, convolved: fx.Node, shortcut: fx.Node) -> bool:
-        """Whether OpenVINO adds inside the convolution, onto the shortcut's memory: not where the convolution reads it."""
+        """Whether OpenVINO adds inside the convolution, onto the shortcut's memory.
+
+        Not where the convolution reads it itself, nor where somebody does who need not have done so before it runs.
+        """
         layer = self.layer_of(convolved)
-        return layer is not None and layer.args[0] is not shortcut
+        if layer is None or self.facts[layer].kind == "linear" or layer.args[0] is shortcut:
+            return False
+        (total,) = convolved.users
+        others = [reader for reader in self.readers(shortcut) if reader is not total]
+        return not others or behind(layer).keys() >= set(others)
+
+    def readers(self, rounded: fx.Node) -> list[fx.Node]:
+        """Who reads the memory that a rounded tensor lies in. Equal moves of a tensor are one."""
+        if not self.is_moved(rounded):
+            return self.own_readers(rounded)
+        move: Any = rounded.args[0].args[0] if self.facts[rounded].kind == "dequantize" else rounded.args[0]  # type: ignore[union-attr]
+        call = (move.target, move.args, move.kwargs)
+        equal = [other for other in move.args[0].users if (other.target, other.args, other.kwargs) == call]
+        return [reader for other in equal for reader in self.past_rounding(other)]
+
+    def past_rounding(self, node: fx.Node) -> list[fx.Node]:
+        """Who reads a tensor, perhaps once it is rounded."""
+        roundings = [reader for reader in node.users if self.facts[reader].kind in ("quantizer", "quantize", "dequantize")]
+        others = [reader for reader in node.users if reader not in roundings]
+        return others + [reader for rounding in roundings for reader in self.past_rounding(rounding)]
 
     def shifted(self, node: fx.Node, convolved: bool | None = None) -> bool:
         """Whether the integers of a fake-quant or dequantize node are stored shifted: signed, and multiplied by weights.
@@ -285,7 +319,24 @@ class OpenVINOLowering(Lowering):
             rounding: Any = node.args[0] if self.facts[node].kind == "dequantize" else node
             layer = self.layer_of(rounding.args[0])
             convolved = layer is not None and self.rounds(layer, rounding.args[0])
-        return self.signed(node) and any(self.reads_shifted(reader, convolved) for reader in node.users)
+        return self.signed(node) and any(self.reads_shifted(reader, convolved) for reader in self.own_readers(node))
+
+    def own_readers(self, rounded: fx.Node) -> list[fx.Node]:
+        """Who reads a rounded tensor, but for concatenations that others than these read it beside.
+
+        OpenVINO rounds the parts of a concatenation in its stead, from what they were, or leaves them as they were moved.
+        """
+        readers = list(rounded.users)
+        return [reader for reader in readers if not self.is_rounded_concat(reader)] or readers
+
+    def is_rounded_twice(self, rounded: fx.Node) -> bool:
+        """Whether what is rounded is also rounded as a part of a concatenation."""
+        return len(self.own_readers(rounded)) < len(rounded.users)
+
+    def is_rounded_concat(self, node: fx.Node) -> bool:
+        """Whether an op is a concatenation that is rounded, to the step of its parts."""
+        kinds = {self.facts[reader].kind for reader in node.users}
+        return self.facts[node].type == "concat" and not kinds.isdisjoint(("quantizer", "quantize"))
 
     def signed(self, node: fx.Node) -> bool:
         """Whether the integers of a fake-quant or dequantize node may be negative."""
@@ -308,8 +359,10 @@ class OpenVINOLowering(Lowering):
         rounded = [back for back in behind if self.facts[back].kind in ("quantizer", "dequantize")]
         if op.type != "concat" and rounded:  # what is rounded behind a move is stored anew there, and here as it comes
             return not convolved
+        # a concatenation wants for its rounding what it reads itself, and not what is moved to it
+        others = [back for back in behind if back not in rounded and self.facts[back].type != "concat"]
         return any(self.shifted(back, convolved) for back in rounded) or any(
-            self.reads_shifted(back, convolved) for back in behind if back not in rounded
+            self.reads_shifted(back, convolved) for back in others
         )
 
     def layer_of(self, x: Any) -> fx.Node | None:
@@ -348,8 +401,6 @@ class OpenVINOLowering(Lowering):
     def relu(self, node: fx.Node) -> fx.Node:
         """A ReLU of such a sum, in the same steps."""
         steps, scale, shifted = self.sums[node.args[0]]  # type: ignore[index]
-        if node.args[0] in self.summed_apart:
-            self.summed_apart.add(node)
         self.sums[node] = (self.call(node.target, steps), scale, shifted)
         return self.spared(self.call(dequantize, *self.sums[node][:2]))
 
