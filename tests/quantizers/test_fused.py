@@ -365,3 +365,18 @@ def test_kept_integers_stand_for_the_values_that_were_rounded(dtype, signed, lau
 
     assert launched.count("values_of") == 1
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+
+def test_kept_integers_of_channels_stand_for_values_in_the_steps_of_their_channels(monkeypatch):
+    monkeypatch.setenv(kept_integers.SWITCH, "1")
+    weight = torch.nn.Parameter(torch.randn(3, 2, 1, 1) * torch.tensor([1.0, 4.0, 0.2]).view(3, 1, 1, 1))
+    quantizer, x, gradients = build("learned_step", axis=0), torch.randn(2, 2, 4, 4), []
+
+    for read in (kept_integers.reading, lambda op, *given: op(*given)):
+        leaf = x.clone().requires_grad_()
+        with kernels():
+            rounded = copy.deepcopy(quantizer)(weight)
+            read(torch.nn.functional.conv2d, leaf, rounded).square().sum().backward()
+        gradients.append(leaf.grad)
+
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)

@@ -180,7 +180,7 @@ class Comparison:
                 self.tensors[name].add(integers[name], whole)
             is_seen = self.all_exact or not all(map(np.array_equal, outputs, shown_outputs))
             self._count_outputs(outputs, deployed, outputs, deployed if is_seen else shown_outputs)
-            self.unseen += 0 if is_seen else sum(map(_differing, outputs, deployed))
+            self.unseen += 0 if is_seen else sum(map(len, map(unequal, outputs, deployed)))
             return outputs, deployed
         given = {name: laid_as(whole, integers[name]) for name, whole in shown.items() if name not in self.simulated_best}
         behind_outputs, behind = self.simulation.run_behind(given, self.inside.dropped, *prepared)
@@ -304,10 +304,6 @@ class _Counts:
         return LayerDifference(
             name, self.size, self.differ, largest, exact, self.beyond, self.farthest, self.not_finite, is_output
         )
-
-
-def _differing(ours: NDArray[Any], theirs: NDArray[Any]) -> int:
-    return int((ours != theirs).sum())
 
 
 def laid_as(values: NDArray[Any], like: NDArray[Any]) -> NDArray[Any]:

@@ -32,7 +32,7 @@ class Kept(NamedTuple):
 
     def values(self) -> Tensor:
         """The tensor, laid out as it was."""
-        if fused.suits(self.scale) and self.integers.numel() < fused.MOST:
+        if self.scale.numel() == 1 and fused.suits(self.scale) and self.integers.numel() < fused.MOST:
             from quaver.quantizers.fused.launches import values_of  # needs Triton
 
             return values_of(self.integers, self.scale, self.dtype)

@@ -79,7 +79,7 @@ class Quantizer(StaysFloat32):
         """The user's functions it was made of: instead of the quantizer, and in front of it."""
         self.looked_at: set[str] = set()
         self.scratch: Tensor | None = None
-        """Where a fused kernel counts: zeros, before and behind. It is nobody's state, so it is no buffer."""
+        """Where a fused kernel counts, from zeros. It is nobody's state, so it is no buffer."""
         self.clipped_at: Tensor | None
         self.register_buffer("clipped_at", None)
         # How many observed tensors held NaN or Inf. They are left out of the range; a program names them in a warning.

@@ -306,7 +306,7 @@ class OpenVINOLowering(Lowering):
 
     def past_rounding(self, node: fx.Node) -> list[fx.Node]:
         """Who reads a tensor, perhaps once it is rounded."""
-        roundings = [reader for reader in node.users if self.facts[reader].kind in ("quantizer", "quantize", "dequantize")]
+        roundings = [reader for reader in node.users if self.facts[reader].kind in _ROUNDINGS]
         others = [reader for reader in node.users if reader not in roundings]
         return others + [reader for rounding in roundings for reader in self.past_rounding(rounding)]
 

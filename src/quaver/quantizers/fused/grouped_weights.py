@@ -106,6 +106,7 @@ def _asked(quantizer: nn.Module, weight: Tensor) -> tuple[Any, ...]:
         type(weight),
         weight.dtype,
         weight.data_ptr(),
+        weight.shape,
         weight.stride(),
     )
 
