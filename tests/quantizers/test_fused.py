@@ -258,6 +258,20 @@ def test_what_was_rounded_before_is_given_out_once_and_not_where_the_weight_chan
     assert torch.equal(second, first)
 
 
+def test_a_weight_that_was_cut_is_rounded_as_it_is():
+    from quaver.quantizers.fused import grouped_weights
+
+    quantizer, weight = ChannelWiseAbsMax(), nn.Parameter(torch.randn(4, 3))
+    together, shapes = grouped_weights.WeightsTogether(), []
+
+    for _ in range(2):
+        with kernels(), together.rounded([(quantizer, weight, False)]):
+            shapes.append(quantizer(weight).shape)
+        weight.data = weight.data[:2]
+
+    assert shapes == [(4, 3), (2, 3)]
+
+
 def test_the_table_follows_weights_to_new_places():
     quantizer = ChannelWiseAbsMax()
     one, other = batches(shape=(4, 6), sizes=(1.0, 0.3))

@@ -50,9 +50,33 @@ class Observation(NamedTuple):
         """The tensors as the kernel takes them, with the step that comes of them."""
         return self.scratch, *self.buffers, self.nonfinite, scale if self.limit is None else self.limit, scale
 
-    def form(self) -> tuple[str, int, int, int, float, bool]:
-        """What the launch hangs on besides."""
-        return self.rule, self.slot, self.tensors, self.window, self.rate, self.limit is not None
+    def form(self, grid: Grid, clamp: Clamp | None) -> "ObservationForm":
+        """What the launch hangs on besides the tensor's own form."""
+        signs = grid.high, grid.signed, grid.narrow
+        return ObservationForm(
+            self.rule, self.slot, self.tensors, self.window, float(self.rate), self.limit is not None, *signs, _end(clamp)
+        )
+
+
+class ObservationForm(NamedTuple):
+    """What a launch that observes is compiled for, and the numbers that it is given."""
+
+    rule: str
+    slot: int
+    tensors: int
+    window: int
+    rate: float
+    limited: bool
+    high: int
+    signed: bool
+    narrow: bool
+    end: float
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """The rule's part of the kernel's constants, in their order."""
+        slots = 1 << (self.tensors - 1).bit_length()
+        return self.rule, self.tensors, slots, self.signed, self.narrow, self.limited
 
 
 def observe(x: Tensor, observation: Observation, grid: Grid, clamp: Clamp | None = None) -> Tensor:
@@ -61,35 +85,16 @@ def observe(x: Tensor, observation: Observation, grid: Grid, clamp: Clamp | None
     With a ``clamp`` it is observed behind that. ``x`` leaves no gaps in memory.
     """
     scale = torch.empty((), device=x.device)
-    _observing(*_form(x), *observation.form(), *_signs(grid), _end(clamp))(x, *observation.held_in(scale))
+    _observing(*_form(x), observation.form(grid, clamp))(x, *observation.held_in(scale))
     return scale
 
 
 @lru_cache(FORMS)
-def _observing(
-    count: int,
-    dtype: torch.dtype,
-    aligned: bool,
-    device: int,
-    rule: str,
-    slot: int,
-    tensors: int,
-    window: int,
-    rate: float,
-    limited: bool,
-    high: int,
-    signed: bool,
-    narrow: bool,
-    end: float,
-) -> Launch:
-    slots = 1 << (tensors - 1).bit_length()
-    constants = (rule, tensors, slots, signed, narrow, limited, device >= 0, end, REDUCED)
+def _observing(count: int, dtype: torch.dtype, aligned: bool, device: int, observed: ObservationForm) -> Launch:
+    numbers = (count, observed.slot, observed.window, observed.rate, float(observed.high))
     programs = min(-(-count // REDUCED), PROGRAMS)
-    return Launch(triton_kernels.observe, programs, device, count, slot, window, float(rate), float(high), *constants)
-
-
-def _signs(grid: Grid) -> tuple[int, bool, bool]:
-    return grid.high, grid.signed, grid.narrow
+    constants = (*observed.constants, device >= 0, observed.end, REDUCED)
+    return Launch(triton_kernels.observe, programs, device, *numbers, *constants)
 
 
 def _form(x: Tensor) -> tuple[int, torch.dtype, bool, int]:
@@ -153,8 +158,8 @@ class _FusedFakeQuantize(torch.autograd.Function):
             launch = _rounding(*_form(given), *kinds, *_channels(given, scale), scale.data_ptr() % 16 == 0, *rounds)
             launch(given, scale, *written)
         else:
-            both = (*_signs(grid), _end(clamp), grid.low, pass_through, masked)
-            launch = _observing_and_rounding(*_form(given), *observation.form(), *both, *kinds)
+            observed = observation.form(grid, clamp)
+            launch = _observing_and_rounding(*_form(given), observed, grid.low, pass_through, masked, *kinds)
             launch(given, *observation.held_in(scale), *written)
         if learned:
             ctx.save_for_backward(given, scale)
@@ -203,28 +208,17 @@ def _observing_and_rounding(
     dtype: torch.dtype,
     aligned: bool,
     device: int,
-    rule: str,
-    slot: int,
-    tensors: int,
-    window: int,
-    rate: float,
-    limited: bool,
-    high: int,
-    signed: bool,
-    narrow: bool,
-    end: float,
+    observed: ObservationForm,
     low: int,
     pass_through: bool,
     masked: bool,
     given: torch.dtype,
     stored: torch.dtype | None,
 ) -> Launch:
-    slots = 1 << (tensors - 1).bit_length()
-    numbers = (count, slot, window, float(rate), float(low), float(high))
-    observes = (rule, tensors, slots, signed, narrow, limited)
-    constants = (masked, stored is not None, end, pass_through, device >= 0, REDUCED, ROUNDED_BESIDE)
+    numbers = (count, observed.slot, observed.window, observed.rate, float(low), float(observed.high))
     programs = min(-(-count // REDUCED), _at_once(device))
-    return Launch(triton_kernels.observe_and_round, programs, device, *numbers, *observes, *constants, at_once=True)
+    rounds = (masked, stored is not None, observed.end, pass_through, device >= 0, REDUCED, ROUNDED_BESIDE)
+    return Launch(triton_kernels.observe_and_round, programs, device, *numbers, *observed.constants, *rounds, at_once=True)
 
 
 @cache
