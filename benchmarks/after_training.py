@@ -2,8 +2,8 @@
 
     python benchmarks/after_training.py --model mobilenet_v1
 
-A network of the zoo for CIFAR-10, random weights and two steps: conversion, the files of the program (``write_tree``), those of
-the float model, and 1,000 images on the engine held against the simulation, tensor by tensor. Engines that are not
+A network of the zoo for CIFAR-10, random weights and two steps: conversion, the files of the program (``write_tree``), those
+of the float model, and 1,000 images on the engine held against the simulation, tensor by tensor. Engines that are not
 installed write nothing. ``--engine onnxruntime`` leaves all others out, as on a machine that has no more.
 """
 
@@ -43,6 +43,7 @@ def seconds(parts: dict[str, Any], name: str, job: Callable[[], Any]) -> Any:
 
 def main() -> None:
     options = arguments(__doc__, model="mobilenet_v1", images=1000, engine="")
+    assert options.engine in ("", "onnxruntime")
     if options.engine:
         without_others()
     engine = ENGINES["onnx"] if options.engine else DEFAULT
